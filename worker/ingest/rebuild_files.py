@@ -142,8 +142,9 @@ class _CapturesRow:
         self._counts[table] += batch.num_rows
         if table == "captures":
             at = batch.schema.get_field_index("profile")
-            profile = pa.array([self._profile] * batch.num_rows, pa.string())
-            self._window.write(table, batch.set_column(at, "profile", profile))
+            if at >= 0:
+                batch = batch.set_column(at, "profile", pa.array([self._profile] * batch.num_rows, pa.string()))
+            self._window.write(table, batch)
 
     def end(self, outcome: str, profile: str) -> None:
         self._window.end(outcome, profile)
