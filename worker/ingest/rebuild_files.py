@@ -154,7 +154,7 @@ def _require_same_reading(reader: Reader, profile: str | None, version: str, cap
     """`profile`, `version`: of its stage."""
     if profile is not None and not reader.profile.is_recorded_as(profile):
         other = f"the profile {profile} has read {capture.uri}, which the profile {reader.profile} would read now"
-    elif version != VERSION:
+    elif version not in (VERSION, reader.decoder_version):
         other = f"version {version} of pcaplake has read {capture.uri}, which version {VERSION} would read now"
     else:
         return
