@@ -191,7 +191,7 @@ def _build_reference(
     size = raw.get("size")
     if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 0):
         raise BadNotification(f"{where} has the size {_shorten_for_display(size)}")
-    # rule: routes, ledger and store see the same bucket
+    # routes compare this text, and the store parses it as a URL
     if not is_bucket_name("s3", bucket):
         raise BadNotification(f"{where} has the bucket {_shorten_for_display(bucket)}")
     uri = f"s3://{bucket}/{key}"

@@ -20,7 +20,7 @@ from deltalake import DeltaTable
 from pcaplake.worker.lake import corrections
 from pcaplake.worker.lake.corrections import FileCorrector, FileExpectations
 from pcaplake.worker.lake.delta import AddFile, LogStore
-from pcaplake.worker.lake.delta.actions import parse_json_lines
+from pcaplake.worker.lake.delta.actions import CommitInfo, parse_json_lines, serialize_actions
 from pcaplake.worker.lake.delta.errors import TableBlocked
 from pcaplake.worker.lake.staging.stage_files import StageFiles
 from pcaplake.worker.lake.store.store import Store
@@ -79,6 +79,13 @@ async def test_statistics_are_completed(checkpoint: str, tmp_path: Path) -> None
         assert len(folder_versions(table)) == 3
 
 
+def write_as_another_program(table: Path, add: AddFile) -> None:
+    """A version that adds a file whose statistics our own commits would refuse."""
+    log = table / "_delta_log"
+    info = CommitInfo(txn_id="theirs", timestamp=1, operation="WRITE", engine_info="another program")
+    (log / f"{len(list(log.glob('*.json'))):020}.json").write_bytes(serialize_actions([info, add]))
+
+
 @pytest.mark.parametrize(
     ("stats", "right"),
     [
@@ -96,7 +103,8 @@ async def test_statistics_are_completed(checkpoint: str, tmp_path: Path) -> None
 )
 async def test_statistics_of_every_writer(stats: Any, right: bool, tmp_path: Path) -> None:
     """`stats`: a text, all members, or members that differ from those that are right."""
-    table, log = tmp_path / "t", await open_log(tmp_path)
+    table = tmp_path / "t"
+    await open_log(tmp_path)
     add = write_file(table, "a", ROWS)
     if isinstance(stats, dict) and "numRecords" not in stats and stats:
         whole = json.loads(add.stats)
@@ -104,7 +112,7 @@ async def test_statistics_of_every_writer(stats: Any, right: bool, tmp_path: Pat
             name: value | stats.get(name, {}) if isinstance(value, dict) else value for name, value in whole.items()
         }
     written = stats if isinstance(stats, str) else json.dumps(stats).replace("Infinity", "1e400")
-    await log.commit("t", [replace(add, stats=written)])
+    write_as_another_program(table, replace(add, stats=written))
     assert await correct(tmp_path) == (0 if right else 1)
     if not right:
         last = parse_json_lines(folder_versions(table)[-1])[-1]["add"]["stats"]
@@ -221,15 +229,15 @@ async def test_a_path_that_another_writer_spells_in_its_own_way(tmp_path: Path) 
 async def others(folder: Path, monkeypatch: pytest.MonkeyPatch, acts: Sequence[Any]) -> None:
     """Let others act, each before a file of one attempt is read."""
     left = list(acts)
-    read = corrections.read_row_count
+    read = corrections.read_footer
 
-    async def read_after_them(store: Store, path: str) -> int:
-        rows = await read(store, path)
+    async def read_after_them(store: Store, path: str) -> Any:
+        footer = await read(store, path)
         if left:
             await left.pop(0)()
-        return rows
+        return footer
 
-    monkeypatch.setattr(corrections, "read_row_count", read_after_them)
+    monkeypatch.setattr(corrections, "read_footer", read_after_them)
 
 
 async def test_a_file_that_is_removed_meanwhile_stays_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -635,7 +635,7 @@ async def test_an_old_copy_of_the_ledger_is_found_out_and_completed(tmp_path: Pa
 async def test_what_does_not_belong_together_is_refused(tmp_path: Path) -> None:
     with pytest.raises(Fatal, match="--ledger"):
         await Lake.open("memory:///somewhere")
-    with pytest.raises(Fatal, match="tables are missing"):
+    with pytest.raises(Fatal, match="is not a lake yet"):
         await Lake.open(tmp_path / "empty", lake_config=LakeConfig(creation=Creation(allowed=False)))
     lake = await Lake.open(tmp_path / "lake", ledger=tmp_path / "state")
     await lake.close()
