@@ -5,8 +5,8 @@ with open_capture("drive.pcapng", "can_frames") as capture:
     table = capture.read()
 
 `open_capture`, `Profile` and `ReadOptions` read captures, and `read_signals` their signals, without a lake. `Lake` opens a lake
-to stage rows in. `Store`, `LogStore`, `AddFile` and `Txn` commit Parquet files to any Delta table. Names are imported on first
-use, so that reading captures loads nothing of a lake.
+to stage rows in. `Store`, `LogStore`, `AddFile`, `Txn` and `delta_statistics` commit Parquet files to any Delta table. Names are
+imported on first use, so that reading captures loads nothing of a lake.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .worker.lake.delta import LogStore as LogStore
     from .worker.lake.delta import Txn as Txn
     from .worker.lake.lake import Lake as Lake
+    from .worker.lake.parquet import delta_statistics as delta_statistics
     from .worker.lake.store.store import Store as Store
 
     __version__: str
@@ -37,10 +38,22 @@ _MODULES = {
     "ReadOptions": "parser",
     "Store": "worker.lake.store.store",
     "Txn": "worker.lake.delta",
+    "delta_statistics": "worker.lake.parquet",
     "open_capture": "parser",
     "read_signals": "signals",
 }
-__all__ = ["AddFile", "Lake", "LogStore", "Profile", "ReadOptions", "Store", "Txn", "open_capture", "read_signals"]
+__all__ = [
+    "AddFile",
+    "Lake",
+    "LogStore",
+    "Profile",
+    "ReadOptions",
+    "Store",
+    "Txn",
+    "delta_statistics",
+    "open_capture",
+    "read_signals",
+]
 
 __getattr__ = import_on_use(__name__, _MODULES)
 

@@ -55,10 +55,12 @@ def test_names_of_the_package_are_what_they_say() -> None:
     from pcaplake.signals import read_signals
     from pcaplake.worker.lake.delta import AddFile, LogStore, Txn
     from pcaplake.worker.lake.lake import Lake
+    from pcaplake.worker.lake.parquet import delta_statistics
     from pcaplake.worker.lake.store.store import Store
 
     offered = [getattr(pcaplake, name) for name in pcaplake.__all__]
-    assert offered == [AddFile, Lake, LogStore, Profile, ReadOptions, Store, Txn, open_capture, read_signals]
+    want = [AddFile, Lake, LogStore, Profile, ReadOptions, Store, Txn, delta_statistics, open_capture, read_signals]
+    assert offered == want
     assert set(pcaplake.__all__) <= set(dir(pcaplake))
     assert pcaplake.__version__ == VERSION
     with pytest.raises(AttributeError, match="no attribute 'Worker'"):

@@ -7,10 +7,9 @@ from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 
-from .statistics import ColumnRange, has_min_max_statistics
+from .statistics import ColumnRange, compute_range
 
 Write = Callable[[bytes], object]
-_FEW = 64  # rows whose range takes Python less time than the import of pyarrow.compute
 
 
 class _WriteBuffer(io.RawIOBase):
@@ -56,7 +55,7 @@ class ArrowFile:
         """Write one row group. columns: one array for each field of the schema, of the field's type or a dictionary of it."""
         plain = [_decode_dictionary(array, field.type) for array, field in zip(columns, self._schema, strict=True)]
         for array, field in zip(plain, self._schema, strict=True):
-            self.ranges[field.name] |= _compute_range(array)
+            self.ranges[field.name] |= compute_range(array)
         self._writer.write_batch(pa.RecordBatch.from_arrays(plain, schema=self._schema))
         self._forward_written()
 
@@ -71,17 +70,3 @@ class ArrowFile:
 
 def _decode_dictionary(array: pa.Array, kind: pa.DataType) -> pa.Array:
     return array if array.type == kind else array.cast(kind)
-
-
-def _compute_range(array: pa.Array) -> ColumnRange:
-    if not has_min_max_statistics(array.type) or array.null_count == len(array):
-        return ColumnRange(nulls=array.null_count)
-    if pa.types.is_timestamp(array.type):
-        array = array.view(pa.int64())
-    if len(array) <= _FEW:
-        values = [value for value in array.to_pylist() if value is not None]
-        return ColumnRange(nulls=array.null_count, low=min(values), high=max(values))
-    import pyarrow.compute as pc
-
-    extremes = pc.min_max(array)
-    return ColumnRange(nulls=array.null_count, low=extremes["min"].as_py(), high=extremes["max"].as_py())

@@ -9,7 +9,6 @@ footers and compression.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import date, timedelta
 from functools import partial
 from typing import Any
 
@@ -47,7 +46,6 @@ MAX_PAYLOADS = 1 << 16  # entries of a dictionary of payloads
 MAX_DICTIONARY_BYTES = 4 << 20  # of payloads: readers decompress a dictionary as one page
 OFTEN = 6  # rising values that occur at least this often on average are written as runs
 LONGEST_BOUND = 256  # bytes of the longest string that is written to the statistics
-DAY_0 = date(1970, 1, 1)
 
 
 def is_number_list(kind: pa.DataType) -> bool:
@@ -76,7 +74,6 @@ class Column:
     kind: int | None
     width: int
     is_text: bool
-    is_date: bool
 
     @classmethod
     def of(cls, entry: pa.Field) -> Column:
@@ -84,7 +81,7 @@ class Column:
         kind = parquet_physical_type(entry.type)
         width = entry.type.bit_width // 8 if kind in (INT32, INT64) else 0
         is_text = entry.type == pa.string()
-        return cls(entry.name, entry.nullable, kind, width, is_text, pa.types.is_date32(entry.type))
+        return cls(entry.name, entry.nullable, kind, width, is_text)
 
 
 def encode_column(array: pa.Array, column: Column) -> tuple[ColumnChunk, ColumnRange]:
@@ -162,8 +159,6 @@ def _encode_numbers(
     if column.width == 2:
         values = values.astype(np.int32)
     low, high = _encode_integers(chunk, head, n, values)
-    if column.is_date:
-        return ColumnRange(nulls=chunk.nulls, low=DAY_0 + timedelta(days=low), high=DAY_0 + timedelta(days=high))
     return ColumnRange(nulls=chunk.nulls, low=low, high=high)
 
 
@@ -259,7 +254,10 @@ def _encode_booleans(chunk: ColumnChunk, array: pa.Array, head: list[Any], bitma
         bits = out[: (n - chunk.nulls + 7) // 8]
     chunk.encodings = [PLAIN]
     chunk.append_page(Page([*head, bits.data], n, PLAIN))
-    return ColumnRange(nulls=chunk.nulls)
+    there = n - chunk.nulls
+    last = int(bits[-1]) & (full := (1 << (there - 1) % 8 + 1) - 1)  # without the bits after the last value
+    low = last == full and bool((bits[:-1] == 0xFF).all())
+    return ColumnRange(nulls=chunk.nulls, low=low, high=last != 0 or bool(bits[:-1].any()))
 
 
 def _encode_byte_arrays(chunk: ColumnChunk, array: pa.Array, column: Column, bitmap: Array | None) -> None:

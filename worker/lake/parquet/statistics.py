@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from operator import or_
 
 import pyarrow as pa
 
 INDEXED_COLUMNS = 32  # delta.dataSkippingNumIndexedCols
 TEXT_LIMIT = 32  # characters of a string bound, as Spark cuts them
+FEW = 64  # rows whose range takes Python less time than the import of pyarrow.compute
+LONGEST_TEXT = 256  # characters of a string bound if no shorter string is above the value
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
-Value = int | str | bool | date
+_KINDS = ("minValues", "maxValues", "nullCount")
+_encode_text = json.JSONEncoder(ensure_ascii=False).encode
+UNBOUNDED = "1e400"  # a JSON number that every reader takes for infinity, which JSON does not have
+
+Value = bool | int | float | Decimal | str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +39,7 @@ class ParquetFileSummary:
 class ColumnRange:
     """Number of nulls, least and greatest value of a column. The values are None if all are null or the type has none.
 
-    Timestamps are integers: microseconds since 1970.
+    Timestamps and dates are integers: microseconds and days since 1970. A column with a NaN ranges from -inf to inf.
     """
 
     nulls: int = 0
@@ -47,10 +57,47 @@ class ColumnRange:
 
 
 def has_min_max_statistics(kind: pa.DataType) -> bool:
-    """Whether Delta keeps minValues and maxValues for the type (strings, integers, dates, timestamps)."""
+    """Whether the type has a least and a greatest value that Delta keeps."""
+    types = pa.types
     return bool(
-        pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_timestamp(kind) or pa.types.is_date(kind)
+        types.is_boolean(kind)
+        or types.is_integer(kind)
+        or types.is_floating(kind)
+        or types.is_decimal(kind)
+        or types.is_string(kind)
+        or types.is_large_string(kind)
+        or types.is_string_view(kind)
+        or types.is_timestamp(kind)
+        or types.is_date32(kind)
     )
+
+
+def has_null_count_only(kind: pa.DataType) -> bool:
+    """Whether Delta keeps nothing but the number of nulls of the type: binary, lists and maps."""
+    return bool(pa.types.is_nested(kind) or "binary" in str(kind)) and not pa.types.is_struct(kind)
+
+
+def compute_range(array: pa.Array) -> ColumnRange:
+    """The range of an array of any type but a dictionary."""
+    nulls, kind = array.null_count, array.type
+    if not has_min_max_statistics(kind) or nulls == len(array):
+        return ColumnRange(nulls=nulls)
+    if pa.types.is_timestamp(kind) or pa.types.is_date32(kind):
+        array = array.view(f"int{kind.bit_width}")
+    elif pa.types.is_string_view(kind):
+        array = array.cast(pa.large_string())
+    elif pa.types.is_floating(kind):
+        values = array.drop_null().to_numpy()
+        low, high = values.min().item(), values.max().item()
+        unordered = math.isnan(low)  # numpy returns a NaN if there is one
+        return ColumnRange(nulls=nulls, low=-math.inf if unordered else low, high=math.inf if unordered else high)
+    if len(array) <= FEW:
+        there = [value for value in array.to_pylist() if value is not None]
+        return ColumnRange(nulls=nulls, low=min(there), high=max(there))
+    import pyarrow.compute as pc
+
+    extremes = pc.min_max(array)
+    return ColumnRange(nulls=nulls, low=extremes["min"].as_py(), high=extremes["max"].as_py())
 
 
 def truncate_text_floor(text: str) -> str:
@@ -58,49 +105,87 @@ def truncate_text_floor(text: str) -> str:
     return text[:TEXT_LIMIT]
 
 
-def truncate_text_ceiling(text: str) -> str | None:
-    """A string of at most TEXT_LIMIT characters that is not below `text` in the order of UTF-8; None if there is none."""
+def truncate_text_ceiling(text: str) -> str:
+    """A short string that is not below `text` in the order of UTF-8: at most TEXT_LIMIT characters, if there is such a string.
+
+    Above a prefix of U+10FFFF there is none. Raises OverflowError if LONGEST_TEXT characters are not enough.
+    """
     if len(text) <= TEXT_LIMIT:
         return text
-    for end in range(TEXT_LIMIT, 0, -1):
+    for end in [*range(TEXT_LIMIT, 0, -1), *range(TEXT_LIMIT + 1, min(len(text), LONGEST_TEXT) + 1)]:
         after = ord(text[end - 1]) + 1
         if after <= 0x10FFFF:
             return text[: end - 1] + chr(0xE000 if after == 0xD800 else after)  # surrogates are not characters
-    return None
+    if len(text) > LONGEST_TEXT:
+        raise OverflowError(f"no string of {LONGEST_TEXT} characters is above the text")
+    return text
 
 
-def _format_millisecond(microseconds: int) -> str | None:
-    """The last millisecond that begins at or before `microseconds` since 1970; None outside of the years 1 to 9999."""
-    try:
-        instant = EPOCH + timedelta(milliseconds=microseconds // 1000)
-    except OverflowError:
-        return None
+def _format_millisecond(microseconds: int) -> str:
+    """The last millisecond that begins at or before `microseconds` since 1970. Raises OverflowError as `_format_bounds`."""
+    instant = EPOCH + timedelta(milliseconds=microseconds // 1000)
     return instant.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _statistics_bounds(kind: pa.DataType, low: Value, high: Value) -> tuple[object, object]:
-    if isinstance(low, str) and isinstance(high, str):
-        return truncate_text_floor(low), truncate_text_ceiling(high)
-    if pa.types.is_timestamp(kind) and isinstance(low, int) and isinstance(high, int):
-        return _format_millisecond(low), _format_millisecond(high + 999)  # Delta has milliseconds: round down, round up
-    if isinstance(low, date) and isinstance(high, date):
-        return low.isoformat(), high.isoformat()
-    return low, high
+def _format_date(days: int) -> str:
+    return (EPOCH + timedelta(days=days)).date().isoformat()
+
+
+def _format_float(value: float) -> str:
+    if math.isinf(value):
+        return UNBOUNDED if value > 0 else f"-{UNBOUNDED}"
+    return repr(value)
+
+
+def _format_bounds(kind: pa.DataType, column: ColumnRange) -> tuple[str, str]:
+    """The bounds as JSON. Raises OverflowError if there are none: of a struct, or of a time after the year 9999."""
+    match column.low, column.high:
+        case None, _:
+            raise OverflowError(f"no bounds of {kind}")
+        case str(low), str(high):
+            return _encode_text(truncate_text_floor(low)), _encode_text(truncate_text_ceiling(high))
+        case bool(low), bool(high):
+            return str(low).lower(), str(high).lower()
+        case float(low), float(high):  # some readers take -0.0 for less than 0.0
+            return _format_float(low or -0.0), _format_float(high or 0.0)
+        case int(low), int(high) if pa.types.is_timestamp(kind):
+            # Delta has milliseconds: round down, round up
+            return f'"{_format_millisecond(low)}"', f'"{_format_millisecond(high + 999)}"'
+        case int(low), int(high) if pa.types.is_date(kind):
+            return f'"{_format_date(low)}"', f'"{_format_date(high)}"'
+        case Decimal() as low, Decimal() as high:
+            return f"{low:f}", f"{high:f}"
+        case low, high:
+            return str(low), str(high)
 
 
 def format_delta_statistics(schema: pa.Schema, rows: int, ranges: Mapping[str, ColumnRange]) -> str:
-    """The `stats` of an `add` action (Delta protocol, Per-file Statistics) for the first 32 columns of `schema`."""
-    lows: dict[str, object] = {}
-    highs: dict[str, object] = {}
-    nulls: dict[str, int] = {}
+    """The `stats` of an `add` action (Delta protocol, Per-file Statistics) for the first 32 columns of `schema`.
+
+    A reader may take a bound that is missing for null, which no value matches, and then skips the file: deltalake's dataset
+    does. So each indexed column has both bounds, or nothing but nulls. If a column cannot have them, the statistics are the
+    number of rows alone, by which no reader skips a file.
+    """
+    lows: list[str] = []
+    highs: list[str] = []
+    nulls: list[str] = []
     for field in list(schema)[:INDEXED_COLUMNS]:
-        column_range = ranges[field.name]
-        nulls[field.name] = column_range.nulls
-        if has_min_max_statistics(field.type) and column_range.low is not None and column_range.high is not None:
-            low, high = _statistics_bounds(field.type, column_range.low, column_range.high)
-            if low is not None:
-                lows[field.name] = low
-            if high is not None:
-                highs[field.name] = high
-    found_stats = {"numRecords": rows, "minValues": lows, "maxValues": highs, "nullCount": nulls}
-    return json.dumps(found_stats, separators=(",", ":"), ensure_ascii=False)
+        column, name = ranges[field.name], _encode_text(field.name)
+        nulls.append(f"{name}:{column.nulls}")
+        if column.nulls == rows or has_null_count_only(field.type):
+            continue
+        try:
+            low, high = _format_bounds(field.type, column)
+        except OverflowError:
+            return f'{{"numRecords":{rows}}}'
+        lows.append(f"{name}:{low}")
+        highs.append(f"{name}:{high}")
+    members = (f'"{kind}":{{{",".join(of)}}}' for kind, of in zip(_KINDS, (lows, highs, nulls), strict=True))
+    return f'{{"numRecords":{rows},{",".join(members)}}}'
+
+
+def delta_statistics(rows: pa.Table) -> str:
+    """The `stats` of an `add` action for a file with these rows, without its partition columns. Times are microseconds."""
+    columns = zip(rows.column_names, rows.columns, strict=True)
+    ranges = {name: functools.reduce(or_, map(compute_range, column.chunks), ColumnRange()) for name, column in columns}
+    return format_delta_statistics(rows.schema, rows.num_rows, ranges)

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from pcaplake.worker.lake.delta import AddFile, LogStore, Txn
 from pcaplake.worker.lake.delta.actions import decode_path, parse_json_lines
 from pcaplake.worker.lake.delta.schema import to_arrow_schema, to_delta_struct
+from pcaplake.worker.lake.parquet import ParquetSink
 from tests.worker.adapters.faults import Faults, Killed, Kind
 from tests.worker.adapters.memory_store import MemoryStore
 
@@ -211,3 +212,16 @@ def checkpoint(store: MemoryStore, table: str, version: int, data: bytes, *, cle
         for name in sorted(name for name in store.objects if name.startswith(f"{prefix}0")):
             if int(name.removeprefix(prefix)[:20]) < version:
                 del store.objects[name]
+
+
+def write_file(table: Path, name: str, rows: pa.Table) -> AddFile:
+    """Write a file of an unpartitioned table as the lake does, with its statistics."""
+    out = bytearray()
+    sink = ParquetSink(rows.schema, out.extend)
+    for batch in rows.to_batches():
+        sink.write_batch(batch)
+    summary = sink.close()
+    (table / f"{name}.parquet").write_bytes(out)
+    return AddFile(
+        path=f"{name}.parquet", size=summary.size, partition_values={}, modification_time=0, stats=summary.stats
+    )
