@@ -8,13 +8,16 @@ from typing import Final
 
 import pyarrow as pa
 
+from pcaplake.parser import schemas
+from pcaplake.parser.arrow_types import convert_batch
+
 from .arrow_columns import ROWS_OUT
 from .containers import ContainerCounts
 from .database import Databases
 from .frames import FrameDecoder
 from .someip.decoder import PayloadCounts, SomeipDecoder
 from .someip.wide import WidePayloads, payloads_named
-from .sources import Source
+from .sources import COLUMNS, TABLES, Source
 from .tables import SIGNALS_SCHEMA
 from .wide import wide_schema_named
 
@@ -44,6 +47,8 @@ class SignalDecoder:
     def __init__(self, databases: Databases, source: Source, message: str | None = None) -> None:
         self._databases, self._source, self._message = databases, source, message
         self._frames, self._payloads = FrameDecoder(databases), SomeipDecoder(databases.services)
+        table = schemas.TABLES[TABLES[source]].schema
+        self._input = pa.schema([table.field(name) for name in COLUMNS[source]])
         self._wide: WidePayloads | None = None
         if message is not None and source == "someip":
             self._wide = WidePayloads(payloads_named(databases.services, message))
@@ -51,7 +56,7 @@ class SignalDecoder:
         self.counts = DecodedCounts(someip=self._payloads.counts, containers=self._frames.counts)
 
     def decode(self, frames: pa.RecordBatch) -> pa.Table:
-        """All rows of these frames, which have the columns `sources.COLUMNS`."""
+        """All rows of these frames, which have the columns `sources.COLUMNS` and their types."""
         if self._wide is not None:
             return self._payloads.decode_wide_rows(self._wide, frames)
         if self._source == "someip":
@@ -61,14 +66,15 @@ class SignalDecoder:
         return self._frames.decode_wide_rows(self._source, self._message, frames)
 
     def decode_batches(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """All rows, in parts of at most ROWS_OUT.
+        """All rows of frames with the columns `sources.COLUMNS`, of any types with these values, in parts of at most ROWS_OUT.
 
         Joins small batches, so that each message has many frames, but not so many that their signals fill the memory.
         """
         most = ROWS_AT_ONCE * len(SIGNALS_SCHEMA) // max(len(self.schema), len(SIGNALS_SCHEMA))
         gathered: list[pa.RecordBatch] = []
         count, size, at_once = 0, 0, 1  # the first small batch tells how many rows a frame has
-        for batch in batches:
+        for given in batches:
+            batch = convert_batch(given, self._input)  # Spark may have chosen other types
             gathered.append(batch)
             count += batch.num_rows
             size += batch.nbytes

@@ -11,6 +11,7 @@ from typing import Any, BinaryIO, Final, TypeAlias
 import pyarrow as pa
 
 from pcaplake.parser import Profile, open_capture
+from pcaplake.parser.arrow_types import convert_batch
 from pcaplake.parser.schemas import TABLES
 from pcaplake.suggestions import suggest_name
 
@@ -181,4 +182,4 @@ def with_plain_strings(kind: Kind, frames: Any) -> Any:
 
 def _with_plain_strings(table: str, columns: Sequence[str], frames: Any) -> Any:
     schema = TABLES[table].schema
-    return frames.select(list(columns)).cast(pa.schema([schema.field(name) for name in columns]))
+    return convert_batch(frames, pa.schema([schema.field(name) for name in columns]))

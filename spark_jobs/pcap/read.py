@@ -19,6 +19,7 @@ from blake3 import blake3
 from pyspark.sql.types import StructType
 
 from pcaplake.parser import CaptureError, Profile, ReadOptions, open_capture
+from pcaplake.parser.arrow_types import convert_batch
 from pcaplake.parser.capture.reader import DECODED, Summary
 from pcaplake.parser.capture.recognition import should_be_capture
 from pcaplake.spark_jobs.common.event_loop import running_loop
@@ -32,7 +33,7 @@ from pcaplake.worker.lake.records import Capture
 
 from .filters import Predicate, filter_batch, may_match
 from .options import DROPMALFORMED, FAILFAST, PERMISSIVE
-from .types import check_requested_columns, convert_batch, expected_arrow_schema
+from .types import check_requested_columns, expected_arrow_schema
 
 log = logging.getLogger(__name__)
 
@@ -192,7 +193,7 @@ class _SingleTableWindow(RowWindow):
         if table == self._table:
             self.batches.append(batch)
 
-    def end(self, outcome: str) -> None:
+    def end(self, outcome: str, profile: str) -> None:
         pass
 
 

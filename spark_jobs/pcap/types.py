@@ -1,12 +1,10 @@
-"""The tables of parser/schemas.py as Spark types, and the decoder's batches converted for Spark."""
+"""The tables of parser/schemas.py as Spark types."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
@@ -43,22 +41,3 @@ def check_requested_columns(table: str, schema: StructType) -> tuple[str, ...]:
 def expected_arrow_schema(schema: StructType) -> pa.Schema:
     """The Arrow schema that Spark expects for these columns."""
     return to_arrow_schema(schema, timezone="UTC")
-
-
-def convert_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Convert a batch to these columns and types: plain strings, nulls for columns that were not decoded."""
-    arrays = [
-        _cast_array(batch.column(field.name), field.type)
-        if field.name in batch.schema.names
-        else pa.nulls(batch.num_rows, field.type)
-        for field in schema
-    ]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-def _cast_array(array: Any, kind: pa.DataType) -> Any:
-    if array.type == kind:
-        return array
-    if pa.types.is_dictionary(array.type):
-        return array.dictionary.cast(kind).take(array.indices)
-    return pc.cast(array, kind)

@@ -13,7 +13,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import files
 from pathlib import Path
@@ -26,12 +26,14 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from pcaplake.parser.schemas import TABLES
+from pcaplake.worker import VERSION
 from pcaplake.worker.cli import app as cli
 from pcaplake.worker.cli import ingest as command
 from pcaplake.worker.config.settings import Settings
 from pcaplake.worker.errors import Fatal
 from pcaplake.worker.lake.delta.actions import parse_json_lines
 from pcaplake.worker.lake.identity import LEDGER_FILE
+from pcaplake.worker.lake.records import Capture, Stage
 from pcaplake.worker.lake.store import durable
 from tests.worker.adapters.faults import crash_at_step
 
@@ -250,6 +252,13 @@ def check(lake: Path, expected: Mapping[str, int], capsys: Any) -> None:
     assert by_duckdb(lake) == shown
     assert by_polars(lake) == shown
     assert by_deltalake(lake) == shown
+
+
+def stage_of(captures: Sequence[Capture]) -> Stage:
+    """A stage with these captures whose files nobody has written."""
+    return Stage(
+        stage_id="s", generation=0, decoder_version=VERSION, captures=tuple(captures), schemas={}, adds={}, written_at=0
+    )
 
 
 def configure(table: Path, **changed: str) -> None:

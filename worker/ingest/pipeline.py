@@ -81,7 +81,7 @@ class Reader:
         if "captures" in self.tables:
             rows.write_rows("captures", [self._captures_row(capture, summary, window.rows_by_table)])
         rows.end_capture(capture)
-        window.end(QUARANTINED if summary is None else OK)
+        window.end(QUARANTINED if summary is None else OK, str(self.profile))
         return result
 
     def _unreadable_region_rows(self, capture: Capture, summary: Summary) -> list[dict[str, Any]]:

@@ -8,21 +8,27 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import BinaryIO, TypeVar, cast
 
+import pyarrow as pa
+
+from pcaplake.worker import VERSION
 from pcaplake.worker.captures.objects import Changed, Gone
 from pcaplake.worker.captures.range_reader import Budget, FetchConfig
 from pcaplake.worker.captures.reference import reference_from_capture
 from pcaplake.worker.captures.source import CaptureFile, Sources, is_readable_again, require_same_content
 from pcaplake.worker.errors import Fatal, PcaplakeError
+from pcaplake.worker.lake.commit.source import ReadDifferently
 from pcaplake.worker.lake.delta import AddFile
 from pcaplake.worker.lake.lake import Lake
-from pcaplake.worker.lake.records import Capture
+from pcaplake.worker.lake.records import Capture, Stage
 from pcaplake.worker.lake.staging.window import Window
 
+from .open_rows import RowWindow
 from .pipeline import Reader
 
 log = logging.getLogger(__name__)
@@ -64,20 +70,32 @@ class CaptureSource:
             if self._reader_of(capture.uri) is None or not await is_readable_again(self._sources, capture)
         ]
 
-    async def rebuild_files(self, table: str, captures: Sequence[Capture]) -> Sequence[AddFile] | None:
-        """New files with the rows of these captures in one table; None if a capture is gone or has changed.
+    async def rebuild_files(self, table: str, stage: Stage) -> Sequence[AddFile] | None:
+        """New files with the rows of the captures of a stage in one table; None if a capture is gone or has changed.
 
-        Raises Retryable if a capture cannot be read now, Fatal and OSError if it cannot be read at all.
+        Raises ReadDifferently if another profile or decoder than those of the stage would read a capture, or if its row in
+        `captures` would count other rows; Retryable if a capture cannot be read now, Fatal and OSError if it cannot be
+        read at all.
         """
         tables = {table, "captures"}  # every capture must leave a row in `captures`; the file of that table is not used
         window = self.lake.window(tables=tables)
         try:
-            for capture in captures:
+            for number, capture in enumerate(stage.captures):
                 reader = self._reader_of(capture.uri)
                 if reader is None:
                     log.warning("%s: no route leads from it to %s any longer", capture.uri, self.lake.store.uri)
                     return None
-                await self._read_capture(replace(reader, tables=tables), capture, window)
+                profile = stage.profile_of(number)
+                _require_same_reading(reader, profile, stage.decoder_version, capture)
+                if table == "captures":  # which counts the rows of all tables
+                    rows = _CapturesRow(window, profile)
+                    await self._read_capture(reader, capture, rows)
+                    if capture.rows not in (0, found := rows.total):
+                        raise ReadDifferently(
+                            f"{capture.uri} now has {found:,} rows instead of {capture.rows:,}: see `pcaplake doctor`"
+                        )
+                else:
+                    await self._read_capture(replace(reader, tables=tables), capture, window)
             stage = await self._run_in_thread(window.close)
         except (Gone, Changed) as error:
             log.warning("lost files cannot be rebuilt: %s", error)
@@ -86,7 +104,7 @@ class CaptureSource:
             window.abandon()
         return () if stage is None else stage.adds.get(table, ())
 
-    async def _read_capture(self, reader: Reader, capture: Capture, window: Window) -> None:
+    async def _read_capture(self, reader: Reader, capture: Capture, window: RowWindow) -> None:
         opening = self._sources.open_capture_file(
             reference_from_capture(capture), fetch_config=self._fetch_config, budget=self._budget
         )
@@ -102,7 +120,48 @@ class CaptureSource:
         return await asyncio.get_running_loop().run_in_executor(self._pool, call)
 
 
-def read_same_content(reader: Reader, file: CaptureFile, capture: Capture, window: Window) -> None:
+class _CapturesRow:
+    """Counts the rows of a capture, and writes only its row of `captures`. `profile`: of its rows; None: it is not known."""
+
+    def __init__(self, window: Window, profile: str | None) -> None:
+        self._window, self._profile = window, profile
+        self._counts: Counter[str] = Counter()
+
+    @property
+    def rows_by_table(self) -> dict[str, int]:
+        return dict(self._counts)
+
+    @property
+    def total(self) -> int:
+        return self._counts.total()
+
+    def begin(self, capture: Capture) -> None:
+        self._window.begin(capture)
+
+    def write(self, table: str, batch: pa.RecordBatch) -> None:
+        self._counts[table] += batch.num_rows
+        if table == "captures":
+            at = batch.schema.get_field_index("profile")
+            profile = pa.array([self._profile] * batch.num_rows, pa.string())
+            self._window.write(table, batch.set_column(at, "profile", profile))
+
+    def end(self, outcome: str, profile: str) -> None:
+        self._window.end(outcome, profile)
+
+
+def _require_same_reading(reader: Reader, profile: str | None, version: str, capture: Capture) -> None:
+    """`profile`, `version`: of its stage."""
+    if profile is not None and not reader.profile.is_recorded_as(profile):
+        other = f"the profile {profile} has read {capture.uri}, which the profile {reader.profile} would read now"
+    elif version != VERSION:
+        other = f"version {version} of pcaplake has read {capture.uri}, which version {VERSION} would read now"
+    else:
+        return
+    # with its other rows, the capture would have rows of both
+    raise ReadDifferently(f"{other}. Restart with that profile and version")
+
+
+def read_same_content(reader: Reader, file: CaptureFile, capture: Capture, window: RowWindow) -> None:
     """Read all rows of an open capture into a window. Raises Changed if its content is not, or does not stay, the same.
 
     Blocks, so call it in a worker thread.

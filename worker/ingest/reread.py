@@ -20,7 +20,6 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable
 
 from pcaplake.worker.captures.reference import reference_from_capture
 from pcaplake.worker.captures.source import Sources
@@ -40,6 +39,7 @@ from pcaplake.worker.lake.ledger import COMMITTED
 from pcaplake.worker.lake.records import Capture, Stage
 from pcaplake.worker.lake.staging.window import Window
 from pcaplake.worker.lake.store.store import Store
+from pcaplake.worker.lake.table_rows import TableRows
 from pcaplake.worker.lake.tables import SCHEMAS, Decoding
 
 from .pipeline import Reader
@@ -77,9 +77,8 @@ async def reason_not_to_reread(
 
 
 def _have_raw_bytes(store: Store, capture_ids: Collection[str]) -> bool:
-    table = DeltaTable(store.external_location("packets"), storage_options=store.current_options() or None)
-    among = pc.field("capture_id").isin(pa.array(list(capture_ids), pa.string())) & pc.field("raw").is_valid()
-    return bool(table.to_pyarrow_dataset().scanner(columns=["capture_id"], filter=among).head(1).num_rows)
+    wanted = pc.field("capture_id").isin(pa.array(list(capture_ids), pa.string())) & pc.field("raw").is_valid()
+    return any(batch.num_rows for batch in TableRows(store, "packets").read(["capture_id", "raw"], wanted))
 
 
 @dataclass(slots=True, kw_only=True)

@@ -190,7 +190,9 @@ class Lake:
             await self._retry_until_timeout(lambda: replaced.record_replaced_captures(self.store, items))
             self._step("after replaced")
             await self._retry_until_timeout(
-                lambda: replaced.remove_replaced_rows(self.store, self.log, ledger, generation, self._step)
+                lambda: replaced.remove_replaced_rows(
+                    self.store, self.log, ledger, generation, self.lake_config, self.runtime
+                )
             )
         return {item.capture.uri for item in items}
 

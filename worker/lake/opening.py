@@ -70,7 +70,7 @@ async def open_lake_parts(
             await check_lock_table(store, lock_table, list(SCHEMAS))
         await create_tables(store, opened, log_store, lake.partition_columns, creation.allowed)
         if isinstance(opened, SqliteLedger):
-            await replaced.remove_replaced_rows(store, log_store, opened, lake.generation, runtime.step)
+            await replaced.remove_replaced_rows(store, log_store, opened, lake.generation, lake_config, runtime)
     except BaseException:
         await opened.close()
         raise

@@ -56,7 +56,8 @@ def list_uris(captures: Sequence[Capture]) -> str:
 class Stage:
     """Parquet files with the rows of some captures, for all tables. `written_at`: the store's time, epoch ms.
 
-    `schemas`: Delta struct of each table in `adds`. Paths in `adds` are relative to their table.
+    `schemas`: Delta struct of each table in `adds`. Paths in `adds` are relative to their table. `profiles`: with which each of
+    `captures` was read, as `captures.profile` has it; one for all of them, or none in stages of older versions.
     """
 
     stage_id: str
@@ -66,7 +67,14 @@ class Stage:
     schemas: Mapping[str, Mapping[str, Any]]
     adds: Mapping[str, tuple[AddFile, ...]]
     written_at: int
+    profiles: tuple[str, ...] = ()
     unknown: Mapping[str, Any] = unknown_fields()
+
+    def profile_of(self, number: int) -> str | None:
+        """The profile with which the capture at this index was read; None if it is not known."""
+        if not self.profiles:
+            return None
+        return self.profiles[number if len(self.profiles) > 1 else 0]
 
     @property
     def file_paths(self) -> list[str]:
@@ -97,6 +105,7 @@ class Stage:
             **{
                 **read_fields(cls, raw),
                 "captures": tuple(map(Capture.from_dict, raw["captures"])),
+                "profiles": tuple(raw.get("profiles", ())),
                 "adds": {
                     table: tuple(AddFile(**read_fields(AddFile, add)) for add in adds)
                     for table, adds in raw["adds"].items()

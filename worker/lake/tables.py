@@ -70,18 +70,17 @@ async def read_decodings(store: Store, capture_ids: Collection[str]) -> dict[str
 
     def read_rows() -> dict[str, Decoding]:
         import pyarrow.compute as pc
-        from deltalake import DeltaTable
         from deltalake.exceptions import DeltaError
 
+        from .table_rows import TableRows
+
+        columns = ["capture_id", "decoder_version", "profile", "outcome"]
+        wanted = pc.field("capture_id").isin(pa.array(list(capture_ids), pa.string()))
         try:
-            table = DeltaTable(store.external_location("captures"), storage_options=store.current_options() or None)
-            rows = table.to_pyarrow_dataset().to_table(
-                columns=["capture_id", "decoder_version", "profile", "outcome"],
-                filter=pc.field("capture_id").isin(pa.array(list(capture_ids), pa.string())),
-            )
-        except (DeltaError, OSError) as error:
-            raise Retryable(str(error)) from error
-        return {row.pop("capture_id"): Decoding(**row) for row in rows.to_pylist()}
+            rows = [row for batch in TableRows(store, "captures").read(columns, wanted) for row in batch.to_pylist()]
+        except (DeltaError, OSError, pa.ArrowException) as error:
+            raise Retryable(f"captures: {error}") from error
+        return {row.pop("capture_id"): Decoding(**row) for row in rows}
 
     return await asyncio.to_thread(read_rows) if capture_ids else {}
 

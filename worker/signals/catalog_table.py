@@ -6,7 +6,6 @@ import asyncio
 from typing import Any
 
 import pyarrow as pa
-from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
 from pcaplake.signals.catalog import build_catalog, holds_catalog
@@ -17,6 +16,7 @@ from pcaplake.worker.lake.delta.log_store import LogStore
 from pcaplake.worker.lake.records import Capture
 from pcaplake.worker.lake.staging.window import Window
 from pcaplake.worker.lake.store.store import Store
+from pcaplake.worker.lake.table_rows import TableRows
 from pcaplake.worker.runtime import Runtime
 
 
@@ -32,13 +32,13 @@ async def update_catalog(store: Store, log: LogStore, databases: Databases, runt
 
 def _is_current(store: Store, databases: Databases) -> bool:
     try:
-        table = DeltaTable(store.external_location(CATALOG), storage_options=store.current_options() or None)
+        table = TableRows(store, CATALOG)
     except TableNotFoundError:
         return False
-    current = table.to_pyarrow_table()
-    if not set(CATALOG_SCHEMA.names) <= set(current.schema.names):  # columns of a newer version are at its end
+    if not set(CATALOG_SCHEMA.names) <= set(table.schema.names):  # columns of a newer version are at its end
         return False
-    return holds_catalog(({**row, "choices": dict(row["choices"] or ())} for row in current.to_pylist()), databases)
+    rows = (row for batch in table.read(CATALOG_SCHEMA.names) for row in batch.to_pylist())
+    return holds_catalog(({**row, "choices": dict(row["choices"] or ())} for row in rows), databases)
 
 
 def _write_rows(store: Store, rows: list[dict[str, Any]], runtime: Runtime) -> list[Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import reduce
 from operator import or_
+from typing import Final
 
 import pyarrow.compute as pc
 
@@ -16,6 +17,9 @@ from pcaplake.signals.model import BUSLESS, CAN_CARRIERS, Kind, Message
 from pcaplake.signals.someip.wide import payloads_named
 from pcaplake.signals.sources import Source
 from pcaplake.signals.tables import FRAME_IDS, ROW_IDS
+
+ROW_COLUMNS: Final = tuple(dict.fromkeys(("bus", "service_id", "method_id", "tp_packets", *ROW_IDS.values())))
+"""The columns of `signals` that conditions may have."""
 
 
 def of_changed_frames(changes: DefinitionChanges, kind: Source) -> pc.Expression | None:

@@ -18,6 +18,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 from deltalake.fs import DeltaStorageHandler
 
+from pcaplake.parser.arrow_types import convert_batch
 from pcaplake.parser.schemas import TABLES
 from pcaplake.signals.frames import group_by_id
 from pcaplake.signals.sources import COLUMNS, Source
@@ -210,23 +211,16 @@ class FrameTable:
             raise Retryable(f"{self.table}/{file.path} cannot be read: {error}") from error
 
     def _read_batches(self, parquet: pq.ParquetFile, file: FrameFile, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        schema = TABLES[self.table].schema
-        fields = [schema.field(name) for name in names]
-        present = set(parquet.schema_arrow.names)
+        schema = pa.schema([TABLES[self.table].schema.field(name).remove_metadata() for name in names])
+        partitioned = [name for name in names if name in file.partition_values]
+        stored = [name for name in names if name in parquet.schema_arrow.names and name not in partitioned]
         read = 0
-        stored = [name for name in names if name in present]
         for batch in parquet.iter_batches(ROWS_AT_ONCE, columns=stored):
-            arrays = []
-            for field in fields:
-                if field.name in file.partition_values:
-                    value = pa.scalar(file.partition_values[field.name], pa.string()).cast(field.type)
-                    arrays.append(pa.repeat(value, batch.num_rows))
-                elif field.name in present:
-                    arrays.append(batch.column(field.name).cast(field.type))
-                else:  # older than the column
-                    arrays.append(pa.nulls(batch.num_rows, field.type))
+            for name in partitioned:
+                value = pa.scalar(file.partition_values[name], pa.string()).cast(schema.field(name).type)
+                batch = batch.append_column(name, pa.repeat(value, batch.num_rows))
             read += batch.num_rows
-            yield pa.RecordBatch.from_arrays(arrays, [field.name for field in fields])
+            yield convert_batch(batch, schema)  # a column that is newer than the file is null
         # rule: a file has the rows that its log says, because the position moves past it
         if file.rows is not None and read != file.rows:
             raise Retryable(f"{self.table}/{file.path} has {file.rows:,} rows, and {read:,} were read")

@@ -29,7 +29,7 @@ from pcaplake.signals.sources import TABLES, Source, described_sources
 from pcaplake.signals.tables import SIGNALS, wide_table_name
 from pcaplake.signals.wide import require_wide_messages
 from pcaplake.worker.errors import Fatal
-from pcaplake.worker.lake.commit.swap_rows import copy_other_rows
+from pcaplake.worker.lake.commit.copy_rows import copy_other_rows
 from pcaplake.worker.lake.config import LakeConfig
 from pcaplake.worker.lake.delta.actions import AddFile
 from pcaplake.worker.lake.delta.errors import SwapConflict, TransactionConflict
@@ -40,7 +40,7 @@ from pcaplake.worker.plain_text import counted
 from pcaplake.worker.runtime import Runtime
 
 from .catalog_table import update_catalog
-from .conditions import of_changed_frames, of_changed_rows
+from .conditions import ROW_COLUMNS, of_changed_frames, of_changed_rows
 from .decode import DecodedFiles, SignalWriter
 from .frames import FrameFile, FrameTable, LostVersions, Position
 from .output import LONG, Output, wide_layout
@@ -298,7 +298,7 @@ class SignalsRun:
         for attempt in range(1, _SWAP_ATTEMPTS + 1):
             snapshot = await self._long.read_snapshot()
             removed, kept = await asyncio.to_thread(
-                copy_other_rows, self._store, SIGNALS, snapshot, wanted, LakeConfig(), self._runtime
+                copy_other_rows, self._store, SIGNALS, snapshot, wanted, ROW_COLUMNS, LakeConfig(), self._runtime
             )
             try:
                 await self._long.swap(snapshot, removed, [*adds, *kept])

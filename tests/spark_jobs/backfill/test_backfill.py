@@ -184,14 +184,14 @@ def test_what_a_committer_gives_back_is_read_again(tmp_path: Path) -> None:
         with pytest.raises(Retryable, match=r"cannot read these captures again: .*has another content now"):
             driver.run_coroutine(lake.source.replay_captures([replace(captures[0], etag="1")]))
         driver.run_coroutine(stack.aclose())
-        (add,) = driver.run_coroutine(lake.source.rebuild_files("can_frames", captures))
+        (add,) = driver.run_coroutine(lake.source.rebuild_files("can_frames", lakes.stage_of(captures)))
         assert json.loads(add.stats)["numRecords"] == 40
         first = Path(refs[0].uri.removeprefix("file://"))
         first.unlink()
-        assert driver.run_coroutine(lake.source.rebuild_files("can_frames", captures)) is None
+        assert driver.run_coroutine(lake.source.rebuild_files("can_frames", lakes.stage_of(captures))) is None
         os.mkfifo(first)
         with pytest.raises(OSError, match="not a regular file"):  # which the committer takes for a reason to wait
-            driver.run_coroutine(lake.source.rebuild_files("can_frames", captures))
+            driver.run_coroutine(lake.source.rebuild_files("can_frames", lakes.stage_of(captures)))
 
 
 async def test_the_message_of_what_a_committer_gives_back_names_the_lake() -> None:

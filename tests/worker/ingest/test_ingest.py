@@ -552,11 +552,11 @@ async def test_what_cannot_be_read_again_is_told_and_leaves_no_file(drive: Drive
             work.source.lake = lake
             with LocalFile(f"file://{path}") as file:
                 capture = file.identify_capture()
-            made = await work.source.rebuild_files("packets", [capture])
+            made = await work.source.rebuild_files("packets", lakes.stage_of([capture]))
             assert (made is None) == isinstance(reader, Grows)
         path.unlink()
-        assert await work.source.rebuild_files("packets", [capture]) is None
+        assert await work.source.rebuild_files("packets", lakes.stage_of([capture])) is None
         os.mkfifo(path)
         with pytest.raises(OSError, match="not a regular file"):
-            await work.source.rebuild_files("packets", [capture])
+            await work.source.rebuild_files("packets", lakes.stage_of([capture]))
     assert not list(tmp_path.rglob("*.tmp"))

@@ -190,16 +190,14 @@ def versions(growing: Growing, table: str) -> list[Path]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("lost", [1, 2])
 def test_a_table_that_was_rolled_back_loses_replaced_rows_again(
-    lost: int, growing: Growing, capsys: pytest.CaptureFixture[str]
+    growing: Growing, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The version with the DELETE is lost, alone or with the `txn` after it: no batch is, so nobody else can tell."""
+    """The version that removed the rows is lost: no batch is, so nobody else can tell."""
     growing.start()
     growing.become("whole")
     growing.ingest(replace_changed=True)
-    for path in versions(growing, "packets")[-lost:]:
-        path.unlink()
+    versions(growing, "packets")[-1].unlink()
     code, out, _ = lakes.run(capsys, "doctor", "--lake", growing.lake)
     assert code == 1
     assert "replaced" in out
@@ -213,7 +211,7 @@ def test_an_accepted_loss_brings_no_replaced_rows_back(growing: Growing, capsys:
     growing.start()
     growing.become("whole")
     growing.ingest(replace_changed=True)
-    for path in versions(growing, "packets")[-3:]:  # the batch of the whole, too
+    for path in versions(growing, "packets")[-2:]:  # the batch of the whole, too
         path.unlink()
     assert growing.ingest()[0] == 3
     before = len(versions(growing, "packets"))

@@ -27,6 +27,7 @@ from pcaplake.worker.service import service as service_module
 from pcaplake.worker.service.notification import parse_notification
 from pcaplake.worker.service.queue import Attributes, Delivery
 from pcaplake.worker.service.service import DELETE_ATTEMPTS, Service
+from tests.worker import lakes
 from tests.worker.adapters.memory_ledger import MemoryLedger
 from tests.worker.adapters.queue import MemoryQueue
 from tests.worker.fleets import Fleet, can_capture, emptied
@@ -430,7 +431,7 @@ async def test_a_capture_that_was_overwritten_is_read_again_in_its_version() -> 
     (item,) = fleet.ledger.shared.captures.values()
     assert item.capture.version_id == first.version_id
     fleet.bucket.put_object("a.pcap", can_capture(20, 100))
-    made = await source.rebuild_files("can_frames", [item.capture])
+    made = await source.rebuild_files("can_frames", lakes.stage_of([item.capture]))
     assert made is not None
     assert [json.loads(add.stats or "")["numRecords"] for add in made] == [10]
 

@@ -13,7 +13,7 @@ from pcaplake.worker.lake.staging.stage_files import StageFiles
 
 from . import losses
 from .progress import Progress
-from .source import FilesMissing, Source
+from .source import FilesMissing, ReadDifferently, Source
 
 log = logging.getLogger(__name__)
 
@@ -24,7 +24,7 @@ class CommittableFiles:
     def __init__(self, parts: LakeParts, files: StageFiles, source: Source, progress: Progress) -> None:
         self._store, self._log = parts.store, parts.log_store
         self._files, self._source, self._progress = files, source, progress
-        self._rebuilt_differently: dict[tuple[str, str], str] = {}  # stage and table -> how its rebuilt rows differ
+        self._rebuilt_differently: dict[tuple[str, str], str] = {}  # stage and table -> why rebuilt rows differ
 
     async def find_committable_files(self, stage: Stage, table: str, now: int, *, opens: bool) -> Sequence[AddFile]:
         """The files of a stage for a table. When they may be gone, they are looked for and, if missing, rebuilt.
@@ -75,7 +75,10 @@ class CommittableFiles:
     async def _rebuild_stage_files(self, stage: Stage, table: str, gone: str) -> tuple[Sequence[AddFile] | None, str]:
         """Rebuild the files of a stage for a table: the new files, or None and the reason."""
         try:
-            rebuilt = await self._source.rebuild_files(table, stage.captures)
+            rebuilt = await self._source.rebuild_files(table, stage)
+        except ReadDifferently as error:
+            self._rebuilt_differently[stage.stage_id, table] = str(error)
+            return None, f"{gone}, and {error}"
         except Exception as error:  # noqa: BLE001 -- an error of a capture blocks one table only
             return None, f"{gone}, and cannot be rebuilt: {str(error) or repr(error)}"
         if rebuilt is None:

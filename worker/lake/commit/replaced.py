@@ -1,8 +1,8 @@
 """Removes captures that newer contents have replaced (`ingest --replace-changed`) from the tables and the ledger.
 
     record    put `_pcaplake/replaced/<capture_id>-<batch>.json` if absent; it is never deleted
-    rows      delete the rows from each table with `deltalake`, `captures` last, then commit
-              `txn(pcaplake-replaced, number of records)` to the table
+    rows      remove the rows from each table, `captures` last: one version swaps their files for files with the other rows, and
+              writes `txn(pcaplake-replaced, number of records)`
     forget    delete the captures from the ledger, so that a content that comes back is read again
 
 Each step may happen twice. The next process that opens the lake finishes what was cut off: captures with a record that
@@ -17,25 +17,33 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from pcaplake.parser.schemas import TABLES
 from pcaplake.worker.errors import Fatal, Retryable
+from pcaplake.worker.lake.config import LakeConfig
 from pcaplake.worker.lake.delta.actions import Txn
-from pcaplake.worker.lake.delta.errors import TableBlocked
+from pcaplake.worker.lake.delta.commit_content import Swap
+from pcaplake.worker.lake.delta.errors import SchemaConflict, SwapConflict, TableBlocked
 from pcaplake.worker.lake.delta.log_store import LogStore
 from pcaplake.worker.lake.ledger import CaptureItem
 from pcaplake.worker.lake.ledger.sqlite import SqliteLedger
 from pcaplake.worker.lake.records import Manifest, manifest_path
 from pcaplake.worker.lake.store.store import Store
 from pcaplake.worker.plain_text import counted
+from pcaplake.worker.runtime import Runtime
 
+from .copy_rows import copy_other_rows, require_files
 from .history import find_lost_tables
 
 FOLDER = "_pcaplake/replaced"
 _FORMAT = 1
 _NAME = re.compile(rf"{FOLDER}/([0-9a-f]{{32}})-(\d{{20}})\.json")
-_AT_ONCE = 500  # captures in one transaction of a table
+_AT_ONCE = 500  # captures in one transaction of the ledger
+_ATTEMPTS = 5
 CAPTURES_LAST = tuple(sorted(TABLES, key="captures".__eq__))
 APP_ID = "pcaplake-replaced"  # its transaction in a table is the number of records whose rows were removed
 
@@ -87,7 +95,8 @@ async def remove_replaced_rows(
     log_store: LogStore,
     ledger: SqliteLedger,
     generation: int,
-    step: Callable[[str], None] = lambda name: None,
+    lake_config: LakeConfig,
+    runtime: Runtime,
 ) -> int:
     """Remove the rows of all recorded captures that the tables still have, and return how many of them the ledger had.
 
@@ -112,10 +121,9 @@ async def remove_replaced_rows(
     for table in behind:
         if table not in lost:
             ids = begun if done[table] >= number - len(begun) else sorted(over)
-            for start in range(0, len(ids), _AT_ONCE):
-                await asyncio.to_thread(_delete_rows, store, table, ids[start : start + _AT_ONCE])
-            await log_store.commit_transaction(table, Txn(app_id=APP_ID, version=number), "REPLACED")
-        step(f"after replaced {table}")
+            txn = Txn(app_id=APP_ID, version=number)
+            await _remove_rows(store, log_store, table, ids, txn, lake_config, runtime)
+        runtime.step(f"after replaced {table}")
     if not lost.keys() & set(behind):
         for start in range(0, len(begun), _AT_ONCE):
             await ledger.forget_captures(generation, begun[start : start + _AT_ONCE])
@@ -150,23 +158,41 @@ async def _find_batches_above_head(
     return batches
 
 
-def _delete_rows(store: Store, name: str, capture_ids: Sequence[str]) -> None:
-    from deltalake import DeltaTable
-    from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
-
-    from pcaplake.worker.lake.maintenance import writer_properties
-
+async def _remove_rows(
+    store: Store,
+    log_store: LogStore,
+    table: str,
+    capture_ids: Collection[str],
+    txn: Txn,
+    config: LakeConfig,
+    runtime: Runtime,
+) -> None:
+    """Remove the rows of these captures and write the transaction, in one version. Raises as `remove_replaced_rows`."""
+    wanted = pc.field("capture_id").isin(pa.array(sorted(capture_ids), pa.string()))
     try:
-        table = DeltaTable(store.external_location(name), storage_options=store.current_options() or None)
-        among = ", ".join(f"'{capture_id}'" for capture_id in capture_ids)
-        table.delete(f"capture_id IN ({among})", writer_properties=writer_properties(table))
-    except TableNotFoundError:
-        return
-    except CommitFailedError as error:
-        raise Retryable(f"{name}: another program changed the same files meanwhile; run it again: {error}") from error
-    except (DeltaError, OSError) as error:
+        for attempt in range(1, _ATTEMPTS + 1):
+            snapshot = await log_store.read_snapshot(table)
+            if snapshot is None:
+                return
+            removed, kept = await asyncio.to_thread(
+                copy_other_rows, store, table, snapshot, wanted, ["capture_id"], config, runtime
+            )
+            if not removed:
+                await log_store.commit_transaction(table, txn, "REPLACED")
+                return
+            await require_files(store, table, kept)
+            swap = Swap(snapshot=snapshot, removed=removed, fences=(APP_ID,))
+            try:
+                await log_store.swap_files(table, kept, swap, txn=txn)
+            except SwapConflict as conflict:
+                if attempt == _ATTEMPTS:
+                    raise Retryable(
+                        f"{table}: another program changed the same files in each attempt: {conflict}"
+                    ) from conflict
+            else:
+                return
+    except (Fatal, TableBlocked, SchemaConflict) as error:
         raise Fatal(
-            f"{name}: the rows of {counted(len(capture_ids), 'replaced capture')} cannot be removed: {error}. "
-            "Nothing is ingested until "
-            "they are removed: see `pcaplake doctor`"
+            f"{table}: the rows of {counted(len(capture_ids), 'replaced capture')} cannot be removed: {error}. "
+            "Nothing is ingested until they are removed: see `pcaplake doctor`"
         ) from error

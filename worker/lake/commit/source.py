@@ -7,7 +7,7 @@ from typing import Protocol
 
 from pcaplake.worker.errors import Retryable
 from pcaplake.worker.lake.delta.actions import AddFile
-from pcaplake.worker.lake.records import Capture
+from pcaplake.worker.lake.records import Capture, Stage
 
 
 class Source(Protocol):
@@ -19,10 +19,11 @@ class Source(Protocol):
     async def find_unreadable(self, captures: Sequence[Capture]) -> Sequence[Capture]:
         """The captures whose content cannot be read again. Raises Retryable or Fatal when that is unknown."""
 
-    async def rebuild_files(self, table: str, captures: Sequence[Capture]) -> Sequence[AddFile] | None:
-        """New files with all rows of these captures in one table; None when a capture is gone or has changed.
+    async def rebuild_files(self, table: str, stage: Stage) -> Sequence[AddFile] | None:
+        """New files with all rows of the captures of a stage in one table; None when a capture is gone or has changed.
 
-        Any exception means that a capture cannot be read now, and blocks only this table.
+        Raises ReadDifferently if they would have other rows than the stage. Any other exception means that a capture cannot
+        be read now. Both block only this table.
         """
 
 
@@ -35,8 +36,12 @@ class NullSource:
     async def find_unreadable(self, captures: Sequence[Capture]) -> Sequence[Capture]:
         return captures
 
-    async def rebuild_files(self, table: str, captures: Sequence[Capture]) -> Sequence[AddFile] | None:
+    async def rebuild_files(self, table: str, stage: Stage) -> Sequence[AddFile] | None:
         return None
+
+
+class ReadDifferently(Retryable):
+    """Captures whose files were lost would be read otherwise than before."""
 
 
 class FilesMissing(Retryable):

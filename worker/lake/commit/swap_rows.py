@@ -12,27 +12,22 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError
 
-from pcaplake.worker.errors import Fatal, PcaplakeError, Retryable
+from pcaplake.worker.errors import Fatal, Retryable
 from pcaplake.worker.lake.config import LakeConfig
 from pcaplake.worker.lake.delta.actions import AddFile, Txn
 from pcaplake.worker.lake.delta.commit_content import Swap
 from pcaplake.worker.lake.delta.errors import SwapConflict
 from pcaplake.worker.lake.delta.live_files import Snapshot
 from pcaplake.worker.lake.delta.log_store import LogStore
-from pcaplake.worker.lake.records import Capture
-from pcaplake.worker.lake.staging.stage_files import StageFiles
-from pcaplake.worker.lake.staging.window import Window
 from pcaplake.worker.lake.store.store import Store
 from pcaplake.worker.runtime import Runtime
 
 from . import replaced
+from .copy_rows import NotRewritable, copy_other_rows, require_files
 from .overwrite import OPENED
 from .swaps import SwapFence
 
@@ -80,9 +75,7 @@ class RowSwapper:
             await self.log_store.commit_transaction(table, txn, "REPLACED")
             await self.fence.verify(table, version)
             return
-        # a VACUUM may have deleted them while this process was stopped
-        if missing := await StageFiles(self.store).find_missing([f"{table}/{add.path}" for add in new]):
-            raise Retryable(f"{len(missing)} new files were deleted, for example {missing[0]}: run it again")
+        await require_files(self.store, table, new)
         swap = Swap(snapshot=snapshot, removed=removed, fences=(OPENED, replaced.APP_ID))
         await self.log_store.swap_files(table, new, swap, txn=txn, schema=schema)
 
@@ -96,86 +89,6 @@ class RowSwapper:
     def _copy_other_rows(self, table: str, snapshot: Snapshot) -> tuple[list[str], list[AddFile]]:
         wanted = pc.field("capture_id").isin(pa.array(sorted(self.batches), pa.string()))
         try:
-            return copy_other_rows(self.store, table, snapshot, wanted, self.lake_config, self.runtime)
+            return copy_other_rows(self.store, table, snapshot, wanted, ["capture_id"], self.lake_config, self.runtime)
         except NotRewritable as error:
             raise Fatal(f"{error}. `pcaplake-spark replace` may do it") from error
-
-
-class NotRewritable(Fatal):
-    """The files of a table cannot be read or written."""
-
-
-def copy_other_rows(
-    store: Store,
-    table: str,
-    snapshot: Snapshot,
-    wanted: pc.Expression,
-    lake_config: LakeConfig,
-    runtime: Runtime,
-) -> tuple[list[str], list[AddFile]]:
-    """The files with rows that match, and new files with the other rows of these files. Blocks.
-
-    `wanted` is true or false for each row, never null. Raises NotRewritable, and SwapConflict if a file was deleted meanwhile.
-    """
-    try:
-        dataset = DeltaTable(
-            store.external_location(table),
-            version=snapshot.files.version,
-            storage_options=store.current_options() or None,
-        ).to_pyarrow_dataset()
-        return _copy_fragments(store, table, dataset, snapshot, wanted, lake_config, runtime)
-    except PcaplakeError:
-        raise
-    except FileNotFoundError as error:
-        raise SwapConflict(f"{table}: a file was deleted while it was read: {error}") from error
-    except (DeltaError, OSError, pa.ArrowException, ValueError) as error:
-        raise NotRewritable(f"{table} cannot be rewritten: {error}") from error
-
-
-def _copy_fragments(
-    store: Store,
-    table: str,
-    dataset: Any,
-    snapshot: Snapshot,
-    wanted: pc.Expression,
-    lake_config: LakeConfig,
-    runtime: Runtime,
-) -> tuple[list[str], list[AddFile]]:
-    removed, kept, rows = list[str](), list[AddFile](), 0
-    window: Window | None = None
-    for fragment in dataset.get_fragments(filter=wanted):
-        swapped = fragment.scanner(schema=dataset.schema, filter=wanted, columns=[]).count_rows()
-        if not swapped:
-            continue
-        if fragment.path not in snapshot.files.live:
-            raise Fatal(f"{table} has no file {fragment.path}: see `pcaplake doctor`")
-        removed.append(fragment.path)
-        rows = fragment.count_rows() - swapped
-        if not rows:
-            continue
-        if window is not None and window.is_due:
-            kept += _close(window, table)
-            window = None
-        window = window or Window(
-            store,
-            {table: dataset.schema},
-            lake_config=lake_config,
-            generation=0,
-            partition_columns=snapshot.partition_columns,
-            runtime=runtime,
-        )
-        window.begin(Capture(capture_id=fragment.path, uri=fragment.path, etag="", size=0))
-        for batch in fragment.to_batches(schema=dataset.schema, filter=~wanted):
-            window.write(table, batch)
-        # never trust what was pruned and filtered: the file is removed
-        if window.rows_by_table.get(table, 0) != rows:
-            raise Fatal(
-                f"{table}/{fragment.path} has {rows:,} rows to keep, and another number was read: nothing changed"
-            )
-        window.end()
-    return removed, kept + ([] if window is None else _close(window, table))
-
-
-def _close(window: Window, table: str) -> list[AddFile]:
-    stage = window.close()
-    return [] if stage is None else list(stage.adds[table])

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from pcaplake.parser.arrow_types import convert_array, to_plain_type
 from pcaplake.worker.lake.store.store import Store
 
 if TYPE_CHECKING:
@@ -48,7 +49,9 @@ async def read_columns(
         sparse.ranges = dict(fetched)  # those of the row group before are read
         for batch in file.iter_batches(_BATCH_ROWS, [number], columns=names, use_threads=False):
             for root in batch.schema.names:
-                values = batch.column(root).drop_null()
+                column = batch.column(root)
+                # Arrow cannot drop the nulls of a struct with views
+                values = convert_array(column, to_plain_type(column.type)).drop_null()
                 if len(values):  # some writers make a struct of nulls where others make a null
                     values = values.filter(pc.is_valid(pc.struct_field(values, keys[root].partition(".")[2])))
                 if len(values):

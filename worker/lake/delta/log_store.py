@@ -223,8 +223,9 @@ class LogStore(LogReader):
     ) -> Commit:
         """Remove the files of a swap and add others, in one version, with a transaction (if any) that is not checked.
 
-        `schema`: of the files, as in `commit`. Raises as `commit`, and SwapConflict if another writer has removed one of
-        the files or written a transaction of one of the fences. Files that others add in the meantime never conflict.
+        `schema`: of the files, as in `commit`; None: that of the table. Raises as `commit`, and SwapConflict if another
+        writer has removed one of the files or written a transaction of one of the fences. Files that others add in the
+        meantime never conflict.
         """
         struct = None if schema is None else _as_struct(table, schema)
         return await self._commit_request(

@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 
+from pcaplake.parser.arrow_types import convert_array
+
 from .statistics import ColumnRange, compute_range
 
 Write = Callable[[bytes], object]
@@ -53,7 +55,7 @@ class ArrowFile:
 
     def write_row_group(self, columns: Sequence[pa.Array]) -> None:
         """Write one row group. columns: one array for each field of the schema, of the field's type or a dictionary of it."""
-        plain = [_decode_dictionary(array, field.type) for array, field in zip(columns, self._schema, strict=True)]
+        plain = [convert_array(array, field.type) for array, field in zip(columns, self._schema, strict=True)]
         for array, field in zip(plain, self._schema, strict=True):
             self.ranges[field.name] |= compute_range(array)
         self._writer.write_batch(pa.RecordBatch.from_arrays(plain, schema=self._schema))
@@ -66,7 +68,3 @@ class ArrowFile:
     def _forward_written(self) -> None:
         for piece in self._pipe.take_written():
             self._write(piece)
-
-
-def _decode_dictionary(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    return array if array.type == kind else array.cast(kind)

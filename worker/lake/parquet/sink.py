@@ -10,6 +10,8 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
+from pcaplake.parser.arrow_types import convert_array
+
 from .arrow import ArrowFile, Write
 from .pages import PageFile, is_flat_schema
 from .statistics import ParquetFileSummary, format_delta_statistics
@@ -116,11 +118,7 @@ def _convert_column(array: pa.Array | None, field: pa.Field, rows: int) -> pa.Ar
         if not field.nullable:
             raise ValueError(f"the batch has no column {field.name}, which is required")
         return pa.nulls(rows)
-    if pa.types.is_dictionary(array.type):
-        as_it_is = array.type == pa.dictionary(pa.int32(), field.type) and not array.dictionary.null_count
-    else:
-        as_it_is = array.type == field.type or pa.types.is_null(array.type)
-    return array if as_it_is else array.cast(field.type)
+    return array if pa.types.is_null(array.type) else convert_array(array, field.type, keep_dictionaries=True)
 
 
 def _concatenate_column(arrays: list[pa.Array], field: pa.Field) -> pa.Array:

@@ -105,6 +105,7 @@ class Window:
         self._decoder_version = decoder_version
         self._partition_columns = partition_columns
         self._captures: dict[str, Capture] = {}
+        self._profiles: list[str] = []
         self._now: Capture | None = None
         self._counts: Counter[str] = Counter()
         self._opened: float | None = None
@@ -202,12 +203,17 @@ class Window:
                 self.write_open_rows(table, batch)
                 del batch  # its memory is the next one's
 
-    def end(self, outcome: str = "ok") -> None:
-        """The current capture is complete. Raises ValueError when it has no rows: each has one in `captures`."""
+    def end(self, outcome: str = "ok", profile: str | None = None) -> None:
+        """The current capture is complete; `profile`: with which it was read.
+
+        Raises ValueError when it has no rows: each has one in `captures`.
+        """
         if self._now is None or not self._counts:
             raise ValueError("a capture ends after it has begun and has rows, at least its own in `captures`")
         done = replace(self._now, rows=self._counts.total(), outcome=outcome)
         self._captures[done.capture_id] = done
+        if profile is not None:
+            self._profiles.append(profile)
         self._now = None
         self._full = self._full or done.size > self._lake_config.target_file_size
 
@@ -243,6 +249,7 @@ class Window:
             adds={table: tuple(adds) for table, adds in self._adds.items()},
             # rule: a stage records when its first file was written
             written_at=self._written_at,
+            profiles=tuple(self._profiles[:1] if len({*self._profiles}) == 1 else self._profiles),
         )
 
     def _open_new_file(self, table: str, schema: pa.Schema, columns: Sequence[str], values: Partition) -> _OpenFile:

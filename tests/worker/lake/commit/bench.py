@@ -67,12 +67,12 @@ class Source:
     async def find_unreadable(self, captures: Sequence[Capture]) -> Sequence[Capture]:
         return () if self.there else captures
 
-    async def rebuild_files(self, table: str, captures: Sequence[Capture]) -> Sequence[AddFile] | None:
+    async def rebuild_files(self, table: str, lost: Stage) -> Sequence[AddFile] | None:
         if not self.there:
             return None
         self.remade += 1
         window = self.lake.lake.window(tables=[table])
-        for one in captures:
+        for one in lost.captures:
             fill(window, one.capture_id, [table], self.packets)
         stage = window.close()
         return None if stage is None else stage.adds[table]

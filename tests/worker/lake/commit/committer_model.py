@@ -343,11 +343,11 @@ class World:
     async def find_unreadable(self, captures: Sequence[Capture]) -> Sequence[Capture]:
         return ()
 
-    async def rebuild_files(self, table: str, captures: Sequence[Capture]) -> Sequence[AddFile] | None:
+    async def rebuild_files(self, table: str, lost: Stage) -> Sequence[AddFile] | None:
         self.counts["remakes"] += 1
         rows = ROWS
         if not self.schedule.calm and self.rng.random() < 0.3:
-            raise self.rng.choice((Changed, OSError, ValueError))(f"{captures[0].uri} cannot be read now")
+            raise self.rng.choice((Changed, OSError, ValueError))(f"{lost.captures[0].uri} cannot be read now")
         if not self.schedule.calm and table == "packets" and self.rng.random() < 0.3:
             self.counts["remakes otherwise"] += 1
             rows = {**ROWS, "packets": [1]}  # by another profile
@@ -355,7 +355,7 @@ class World:
             self.store, SCHEMAS, lake_config=KNOBS, generation=0, decoder_version="1", sink=JsonSink,
             runtime=RebuiltFiles(rng=self.rng),
         )  # fmt: skip
-        for capture in captures:
+        for capture in lost.captures:
             fill(window, capture.capture_id, {table: rows[table]})
         stage = window.close()
         return None if stage is None else stage.adds[table]

@@ -18,7 +18,7 @@ from pcaplake.worker.lake.config import LakeConfig
 from pcaplake.worker.lake.delta import AddFile
 from pcaplake.worker.lake.identity import LAKE_JSON, LEDGER_FILE
 from pcaplake.worker.lake.lake import Lake
-from pcaplake.worker.lake.records import Capture
+from pcaplake.worker.lake.records import Capture, Stage
 from tests.worker.lake.commit.bench import counts, filled, generation, ingest, opening, options, real_rows
 
 OLD = Counter(a=2)
@@ -140,9 +140,9 @@ class ReadsAgain(NullSource):
     async def find_unreadable(self, captures: Sequence[Capture]) -> Sequence[Capture]:
         return ()
 
-    async def rebuild_files(self, table: str, captures: Sequence[Capture]) -> Sequence[AddFile] | None:
+    async def rebuild_files(self, table: str, lost: Stage) -> Sequence[AddFile] | None:
         window = self.lake.window(tables=[table])
-        for one in captures:
+        for one in lost.captures:
             window.begin(one)
             window.write(table, real_rows(one.capture_id))
             window.end()
