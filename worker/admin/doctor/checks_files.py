@@ -1,4 +1,4 @@
-"""Checks for orphaned Parquet files, and for missing files of tables.
+"""Checks for orphaned and missing Parquet files of tables, and for those that readers misread.
 
 An orphan is a file that no log, no manifest and no stage in the ledger names, and that is older than seven days. If a
 stage with such a file is staged after this check, the committer finds before a commit that the file is missing. The order
@@ -8,18 +8,24 @@ is files, stages, manifests, logs: a file that moves on during the check is foun
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 from datetime import timedelta
 
 from pcaplake.worker.admin.case import EVERYTHING, Case, NotExamined, iterate_manifests, list_batches_from
 from pcaplake.worker.errors import Retryable
+from pcaplake.worker.lake.corrections import FileCorrector, FileExpectations
 from pcaplake.worker.lake.delta.errors import TableBlocked
-from pcaplake.worker.lake.delta.live_files import read_live_files
+from pcaplake.worker.lake.delta.live_files import LiveFiles, read_live_files
 from pcaplake.worker.lake.delta.log_state import read_log_state
+from pcaplake.worker.lake.delta.log_store import LogStore
+from pcaplake.worker.lake.signal_tables import list_signal_tables
 from pcaplake.worker.lake.staging.stage_files import StageFiles
 from pcaplake.worker.lake.store.store import Listing
 from pcaplake.worker.plain_text import counted
+from pcaplake.worker.runtime import Runtime
 
+from .checks_tables import find_block_reason
 from .findings import Finding, Repair, error, ok, warning
 
 ORPHAN_AFTER_MS = 7 * 86_400_000
@@ -46,16 +52,22 @@ async def check_files(case: Case) -> list[Finding]:
     findings: list[Finding] = []
     for table, metas in old.items():
         try:
-            log = await read_live_files(case.store, table, await read_log_state(case.store, table), all_names=True)
-        except (TableBlocked, Retryable) as problem:
+            log, misread = await _read_table(case, table, all_names=True)
+        except (TableBlocked, Retryable, ValueError) as problem:
             findings.append(warning(f"not examined: {problem}", "repair its log, see above", table=table))
             continue
+        findings += misread
         unseen = {f"{table}/{path}" for path in log.live} - listed[table]
         findings += [finding async for finding in _check_missing_files(case, table, unseen)]
         orphans = [
             meta for meta in metas if meta.path.removeprefix(f"{table}/") not in (log.named or set()) | staged[table]
         ]
         findings += [_report_orphans(case, table, orphans)] if orphans else []
+    for table in await list_signal_tables(case.store):
+        try:
+            findings += (await _read_table(case, table, all_names=False))[1]
+        except (TableBlocked, Retryable, ValueError) as problem:
+            findings.append(warning(f"not examined: {problem}", "repair its log", table=table))
     if case.doubtful:
         findings.append(
             warning(
@@ -63,6 +75,42 @@ async def check_files(case: Case) -> list[Finding]:
             )
         )
     return findings or [ok(f"no orphaned files, and all files of {counted(len(old), 'table')} exist")]
+
+
+async def _read_table(case: Case, table: str, *, all_names: bool) -> tuple[LiveFiles, list[Finding]]:
+    """The live files of a table, and findings about those that readers misread. Raises TableBlocked, Retryable."""
+    state = await read_log_state(case.store, table)
+    expectations = None
+    # the check `blocked` reports what must be done first
+    if state.metadata is not None and find_block_reason(case, table, state, state.metadata) is None:
+        expectations = FileExpectations.of_table(state.metadata)
+
+    def remember(path: str, values: Mapping[str, str | None], stats: str) -> str | None:
+        return None if expectations is None else expectations.describe_misreading(path, values, stats)
+
+    log = await read_live_files(case.store, table, state, all_names=all_names, choose=remember)
+    return log, list(_report_misread_files(case, table, log))
+
+
+def _report_misread_files(case: Case, table: str, log: LiveFiles) -> Iterator[Finding]:
+    log_store = LogStore(case.store, lock_table=case.lock_table, runtime=Runtime(now=case.now))
+
+    async def correct_files() -> str:
+        done = await FileCorrector(store=case.store, log_store=log_store).correct_table(table)
+        return f"{table}: {counted(done, 'file')} corrected"
+
+    repair = Repair(
+        what=f"correct what the log of {table} in {case.store.uri} says of {counted(len(log.chosen), 'file')}",
+        make=correct_files,
+    )
+    for misreading, files in Counter(log.chosen.values()).items():
+        shown = next(path for path, what in log.chosen.items() if what == misreading)
+        yield warning(
+            f"{counted(files, 'file')} such as {shown}: {misreading}",
+            "--repair corrects the log; no row changes",
+            table=table,
+            repair=repair,
+        )
 
 
 def _is_data_file(path: str) -> bool:

@@ -218,14 +218,10 @@ async def check_blocked_tables(case: Case) -> list[Finding]:
 
 
 async def _check_blocked_table(case: Case, table: str, tail: LogState, metadata: Metadata) -> list[Finding]:
-    struct = to_delta_struct(case.schemas[table], table)
-    reason = (
-        unsupported_reason(table, tail, None)
-        or _find_schema_conflict(table, metadata, struct)
-        or _find_partition_conflict(case, table, metadata)
-    )
+    reason = find_block_reason(case, table, tail, metadata)
     if reason is None:
         return []
+    struct = to_delta_struct(case.schemas[table], table)
     protocol, version = await _read_protocol(case.store, table, tail)
     location = case.store.external_location(table)
     if case.lock_table is not None:
@@ -239,6 +235,14 @@ async def _check_blocked_table(case: Case, table: str, tail: LogState, metadata:
             f"RESTORE TABLE delta.`{location}` TO VERSION AS OF {version - 1};"
         )
     return [error(reason.removeprefix(f"{table}: "), "\n".join(freeing), table=table)]
+
+
+def find_block_reason(case: Case, table: str, tail: LogState, metadata: Metadata) -> str | None:
+    """Why pcaplake cannot write a table; None if it can."""
+    if (reason := unsupported_reason(table, tail, None)) is not None or table not in case.schemas:
+        return reason
+    struct = to_delta_struct(case.schemas[table], table)
+    return _find_schema_conflict(table, metadata, struct) or _find_partition_conflict(case, table, metadata)
 
 
 def _find_schema_conflict(table: str, metadata: Metadata, wanted: Mapping[str, Any]) -> str | None:

@@ -61,6 +61,20 @@ async def read_columns(
                 break
 
 
+async def read_batches(store: Store, path: str, columns: Sequence[str]) -> AsyncIterator[pa.RecordBatch]:
+    """These columns of a Parquet object, as far as it has them, in batches of rows. Raises as `read_columns`."""
+    import pyarrow.parquet as pq
+
+    sparse = await _open_sparse_file(store, path)
+    file = pq.ParquetFile(sparse, pre_buffer=False)
+    names = [name for name in columns if name in file.schema_arrow.names]
+    for number in range(file.metadata.num_row_groups if names else 0):
+        chunks = _column_chunk_ranges(file.metadata.row_group(number), names)
+        sparse.ranges = dict(await asyncio.gather(*(_fetch_range(store, path, *chunk) for chunk in chunks)))
+        for batch in file.iter_batches(_BATCH_ROWS, [number], columns=names, use_threads=False):
+            yield batch
+
+
 async def read_row_count(store: Store, path: str) -> int:
     """Rows of a Parquet object, read from its footer alone. Raises as `read_columns`."""
     import pyarrow.parquet as pq

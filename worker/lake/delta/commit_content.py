@@ -25,8 +25,10 @@ Struct = Mapping[str, Any]
 class Swap:
     """The files that a commit removes, chosen in a snapshot.
 
-    `fences`: applications whose transactions must be those of the snapshot when it is committed. `operation`: its name in
-    the history. `data_change` False: the files that are added have the same rows.
+    `kept`: files that must be live, too, and that the commit adds again with other statistics; a version may not have an
+    action that removes a file and one that adds it. `fences`: applications whose transactions must be those of the snapshot
+    when it is committed. `operation`: its name in the history. `data_change` False: the files that are added have the same
+    rows.
     """
 
     snapshot: Snapshot
@@ -34,6 +36,7 @@ class Swap:
     fences: Collection[str]
     operation: str = "WRITE"
     data_change: bool = True
+    kept: Collection[str] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ reads the checkpoint in batches of rows and keeps a path, a size and a row count
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,6 +24,10 @@ from .log_state import LogState, delta_log_path, json_versions, version_file_pat
 
 _ADD_COLUMNS: tuple[str, ...] = ("add.path", "add.size", "add.partitionValues", "add.stats")
 _VERSIONS_AT_ONCE = 16
+
+
+Choose = Callable[[str, Mapping[str, str | None], str], str | None]
+"""What to remember of a file: from its path, partition values and statistics. None: nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,13 +54,15 @@ class LiveFile:
 class LiveFiles:
     """The live files of a table at `version` (-1: there is no table), by their paths below the table's folder.
 
-    `named`: with `all_names` also the paths of files that were removed.
+    `named`: with `all_names` also the paths of files that were removed. `chosen`: what `choose` remembers, by path.
     """
 
     table: str
     version: int = -1
     live: dict[str, LiveFile] = field(default_factory=dict)
     named: set[str] | None = None
+    choose: Choose | None = None
+    chosen: dict[str, str] = field(default_factory=dict)
     _partitions: dict[tuple[Any, ...], Mapping[str, str | None]] = field(default_factory=dict)
 
     @property
@@ -85,17 +91,22 @@ class LiveFiles:
         """One version. Where it removes and adds the same path, the added file is a new copy."""
         for line in lines:
             if remove := line.get("remove"):
-                self.live.pop(self._relative_path(remove["path"]), None)
+                path = self._relative_path(remove["path"])
+                self.live.pop(path, None)
+                self.chosen.pop(path, None)
         for line in lines:
             if add := line.get("add"):
-                rows = parse_num_records(add.get("stats") or "")
-                self._add_live_file(add["path"], add["size"], add.get("partitionValues") or {}, rows)
+                values, stats = add.get("partitionValues") or {}, add.get("stats") or ""
+                self._add_live_file(add["path"], add["size"], values, stats)
         self._collect_names(lines)
 
-    def _add_live_file(self, uri: str, size: int, partition_values: Mapping[str, str | None], rows: int | None) -> None:
-        path = self._relative_path(uri)
+    def _add_live_file(self, uri: str, size: int, partition_values: Mapping[str, str | None], stats: str) -> None:
+        path, rows = self._relative_path(uri), parse_num_records(stats)
         shared = self._partitions.setdefault(tuple(partition_values.items()), partition_values)
         self.live[path] = LiveFile(uri=uri, size=size, rows=rows, partition_values=shared)
+        self.chosen.pop(path, None)
+        if self.choose is not None and (remembered := self.choose(path, shared, stats)) is not None:
+            self.chosen[path] = remembered
 
     def _collect_names(self, lines: Sequence[Mapping[str, Any]]) -> None:
         if self.named is not None:
@@ -117,12 +128,15 @@ class Snapshot:
     partition_columns: Sequence[str]
 
 
-async def read_live_files(store: Store, table: str, state: LogState, *, all_names: bool = False) -> LiveFiles:
+async def read_live_files(
+    store: Store, table: str, state: LogState, *, all_names: bool = False, choose: Choose | None = None
+) -> LiveFiles:
     """The live files at the version of `state`. `all_names`: also the names that older versions and tombstones have.
+    `choose`: asked about each file that is added.
 
     Raises TableBlocked when the log is damaged, Retryable when it was cleaned up while it was read.
     """
-    files = LiveFiles(table=table, named=set() if all_names else None)
+    files = LiveFiles(table=table, named=set() if all_names else None, choose=choose)
     with _block_table_on_damage(table):
         for path in [] if state.checkpoint is None else state.checkpoint.part_paths(table):
             await _read_checkpoint_file(store, files, path)
@@ -145,7 +159,7 @@ async def _read_checkpoint_file(store: Store, files: LiveFiles, path: str) -> No
             uris = pc.struct_field(actions, "path").to_pylist()
             if kind == "add":
                 for uri, size, partition_values, stats in zip(uris, *_add_action_columns(actions), strict=True):
-                    files._add_live_file(uri, size, partition_values or {}, parse_num_records(stats or ""))
+                    files._add_live_file(uri, size, partition_values or {}, stats or "")
             if files.named is not None:
                 files.named.update(map(files._relative_path, uris))
             await asyncio.sleep(0)  # a large table must not keep heartbeats waiting

@@ -341,7 +341,7 @@ class LogStore(LogReader):
             raise SwapConflict(f"{table}: another process has replaced rows of the table at the same time")
         await files.read_versions_up_to(self._store, state.version)
         # its rows are in other files now, which would stay
-        if state.version < files.version or not files.live.keys() >= set(swap.removed):
+        if state.version < files.version or not files.live.keys() >= {*swap.removed, *swap.kept}:
             raise SwapConflict(f"{table}: another program has changed the same files at the same time")
         removed, millis = (files.live[path] for path in sorted(swap.removed)), self._current_millis()
         return [file.to_remove_action(millis, data_change=swap.data_change) for file in removed]

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from operator import or_
+from typing import Any
 
 import pyarrow as pa
 
@@ -166,22 +167,97 @@ def format_delta_statistics(schema: pa.Schema, rows: int, ranges: Mapping[str, C
     does. So each indexed column has both bounds, or nothing but nulls. If a column cannot have them, the statistics are the
     number of rows alone, by which no reader skips a file.
     """
-    lows: list[str] = []
-    highs: list[str] = []
-    nulls: list[str] = []
-    for field in list(schema)[:INDEXED_COLUMNS]:
-        column, name = ranges[field.name], _encode_text(field.name)
-        nulls.append(f"{name}:{column.nulls}")
+    return _format_statistics(pa.schema(list(schema)[:INDEXED_COLUMNS]), rows, ranges, {})
+
+
+def _format_statistics(
+    schema: pa.Schema, rows: int, ranges: Mapping[str, ColumnRange], known: Mapping[str, Mapping[str, Any]]
+) -> str:
+    """`known`: minValues, maxValues and nullCount of other columns."""
+    lows, highs, nulls = (
+        {name: _encode_known(value) for name, value in (known.get(kind) or {}).items() if name not in ranges}
+        for kind in _KINDS
+    )
+    for field in schema:
+        if (column := ranges.get(field.name)) is None:
+            continue
+        nulls[field.name] = str(column.nulls)
         if column.nulls == rows or has_null_count_only(field.type):
             continue
         try:
-            low, high = _format_bounds(field.type, column)
+            lows[field.name], highs[field.name] = _format_bounds(field.type, column)
         except OverflowError:
             return f'{{"numRecords":{rows}}}'
-        lows.append(f"{name}:{low}")
-        highs.append(f"{name}:{high}")
-    members = (f'"{kind}":{{{",".join(of)}}}' for kind, of in zip(_KINDS, (lows, highs, nulls), strict=True))
-    return f'{{"numRecords":{rows},{",".join(members)}}}'
+    return _encode_members(
+        {"numRecords": str(rows)} | dict(zip(_KINDS, map(_encode_members, (lows, highs, nulls)), strict=True))
+    )
+
+
+def _encode_members(members: Mapping[str, str]) -> str:
+    return f"{{{','.join(f'{_encode_text(name)}:{value}' for name, value in members.items())}}}"
+
+
+def _encode_known(value: Any) -> str:
+    """What `_parse` has read."""
+    if isinstance(value, dict):
+        return _encode_members({name: _encode_known(member) for name, member in value.items()})
+    return str(value) if isinstance(value, Decimal) else json.dumps(value, ensure_ascii=False)
+
+
+def _parse(stats: str) -> dict[str, Any]:
+    """Statistics with all digits of their numbers. Raises ValueError."""
+    found = json.loads(stats, parse_float=Decimal, parse_constant=lambda constant: None)
+    if not isinstance(found, dict) or any(not isinstance(found.get(kind) or {}, dict) for kind in _KINDS):
+        raise ValueError("these are no statistics")
+    return found
+
+
+def select_indexed_columns(schema: pa.Schema, configuration: Mapping[str, str]) -> pa.Schema:
+    """The columns of which readers of a table with these properties expect bounds. `schema`: without partition columns."""
+    chosen = configuration.get("delta.dataSkippingStatsColumns")
+    if chosen is not None:
+        names = {name.strip().strip("`") for name in chosen.split(",")}
+        return pa.schema([field for field in schema if field.name in names])
+    try:
+        count = int(configuration.get("delta.dataSkippingNumIndexedCols", INDEXED_COLUMNS))
+    except ValueError:
+        count = INDEXED_COLUMNS
+    return pa.schema(list(schema)[: count if count >= 0 else len(schema)])
+
+
+def find_unbounded_columns(indexed: pa.Schema, stats: str) -> list[str]:
+    """The indexed columns of which statistics hide rows: those that may have values, and lack a bound."""
+    try:
+        found = _parse(stats)
+    except ValueError:
+        return list(indexed.names)
+    lows, highs, nulls = (found.get(kind) or {} for kind in _KINDS)
+    if not any(kind in found for kind in _KINDS):
+        return []  # the number of rows alone
+    return [
+        field.name
+        for field in indexed
+        if has_min_max_statistics(field.type)
+        and not (_is_bound(field.type, lows.get(field.name)) and _is_bound(field.type, highs.get(field.name)))
+        and (nulls.get(field.name) is None or nulls[field.name] != found.get("numRecords"))
+    ]
+
+
+def _is_bound(kind: pa.DataType, value: object) -> bool:
+    """Some writers write a NaN as a text, others a null."""
+    if pa.types.is_boolean(kind):
+        return isinstance(value, bool)
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+        return isinstance(value, int | Decimal) and not isinstance(value, bool)
+    return isinstance(value, str)
+
+
+def complete_statistics(indexed: pa.Schema, stats: str, rows: int, ranges: Mapping[str, ColumnRange]) -> str:
+    """Statistics of a file with the ranges of some columns, and what they said of the other ones."""
+    try:
+        return _format_statistics(indexed, rows, ranges, _parse(stats))
+    except ValueError:
+        return _format_statistics(indexed, rows, ranges, {})
 
 
 def delta_statistics(rows: pa.Table) -> str:

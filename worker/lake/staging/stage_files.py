@@ -58,14 +58,17 @@ class StageFiles:
         for add in adds:
             path = f"{table}/{add.path}"
             if path not in self._copies:
-                self._copies[path] = await self._copy_file(table, add)
+                self._copies[path] = await self.copy_file(table, add, f"{add.path.rpartition('/')[0]}/".lstrip("/"))
             new_adds.append(self._copies[path])
         return new_adds
 
-    async def _copy_file(self, table: str, add: AddFile) -> AddFile:
-        original = f"{table}/{add.path}"
-        folder, separator, name = add.path.rpartition("/")
-        path = f"{folder}{separator}{uuid.uuid4().hex}-{name.partition('-')[2] or name}"
+    async def copy_file(self, table: str, add: AddFile, folder: str) -> AddFile:
+        """A copy of a file with a new name, in a folder of the table ("" or with a slash at the end).
+
+        Raises Retryable when the file is gone.
+        """
+        original, name = f"{table}/{add.path}", add.path.rpartition("/")[2]
+        path = f"{folder}{uuid.uuid4().hex}-{name.partition('-')[2] or name}"
         original_meta = await self.store.head(original)
         if original_meta is None:
             raise Retryable(f"{original} was deleted before it was copied")

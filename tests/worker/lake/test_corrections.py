@@ -1,0 +1,276 @@
+"""Corrections of files that readers misread: what they find before and after, and what other writers do meanwhile."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from deltalake import DeltaTable
+
+from pcaplake.worker.lake import corrections
+from pcaplake.worker.lake.corrections import FileCorrector
+from pcaplake.worker.lake.delta import AddFile, LogStore
+from pcaplake.worker.lake.delta.actions import parse_json_lines
+from pcaplake.worker.lake.delta.errors import TableBlocked
+from pcaplake.worker.lake.staging.stage_files import StageFiles
+from pcaplake.worker.lake.store.store import Store
+from tests.worker import lakes
+from tests.worker.lake.delta.deltas import folder_versions, txn, write_file
+from tests.worker.lake.delta.lock_table_scene import Scene
+
+ROWS = pa.table(
+    {
+        "n": range(4),
+        "b": [True, False, None, True],
+        "x": [1.5, math.nan, math.inf, 0.0],
+        "ts": pa.array([7, 8, 9, 10], pa.timestamp("us", tz="UTC")),
+    }
+)
+
+
+def as_before(add: AddFile) -> AddFile:
+    """Statistics as an older version wrote them, without bounds of booleans and doubles."""
+    stats = json.loads(add.stats)
+    for bounds in (stats["minValues"], stats["maxValues"]):
+        for name in {"b", "x"} & bounds.keys():
+            del bounds[name]
+    return replace(add, stats=json.dumps(stats))
+
+
+async def open_log(folder: Path, *, partitioned: bool = False) -> LogStore:
+    log = LogStore(Store.open(folder))
+    schema = ROWS.schema.append(pa.field("v", pa.string())) if partitioned else ROWS.schema
+    await log.create("t", schema, partition_columns=["v"] if partitioned else [])
+    return log
+
+
+async def correct(folder: Path) -> int:
+    store = Store.open(folder)
+    return await FileCorrector(store=store, log_store=LogStore(store)).correct_table("t")
+
+
+def found(table: Path, condition: str) -> dict[str, int]:
+    """Rows that readers find. `condition`: in SQL."""
+    (name, sign, text) = condition.split()
+    value = {"true": True, "false": False}.get(text) if text in ("true", "false") else float(text)
+    dataset = DeltaTable(table).to_pyarrow_table(filters=[(name, sign, value)])
+    with lakes.connect() as connection:
+        row = connection.execute(f"SELECT count(*) FROM delta_scan('{table}') WHERE {condition}").fetchone()
+    assert row is not None
+    column, literal = pl.col(name), pl.lit(value)
+    matches = {"=": column == literal, "<": column < literal}[sign]
+    return {
+        "deltalake": dataset.num_rows,
+        "duckdb": row[0],
+        "polars": pl.scan_delta(str(table)).filter(matches).collect().height,
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("checkpoint", ["none", "before", "after"])
+async def test_statistics_are_completed(checkpoint: str, tmp_path: Path) -> None:
+    table, log = tmp_path / "t", await open_log(tmp_path)
+    await log.commit("t", [as_before(write_file(table, "old", ROWS)), write_file(table, "new", ROWS)], txn=txn(0))
+    if checkpoint == "before":
+        await log.checkpoint("t")
+    assert found(table, "b = true")["deltalake"] == 2, "half of the rows are hidden"
+
+    assert await correct(tmp_path) == 1
+    if checkpoint == "after":
+        await LogStore(Store.open(tmp_path)).checkpoint("t")
+    for condition, rows in (("b = true", 4), ("b = false", 2), ("x = 1.5", 2), ("x = 0.0", 2), ("x < 1.0", 2)):
+        assert found(table, condition) == dict.fromkeys(("deltalake", "duckdb", "polars"), rows), condition
+    assert DeltaTable(table).to_pyarrow_table().num_rows == 8
+    version = parse_json_lines(folder_versions(table)[-1])
+    assert [next(iter(line)) for line in version] == ["commitInfo", "add"]
+    assert version[1]["add"]["path"] == "old.parquet"
+    assert version[1]["add"]["dataChange"] is False
+    assert json.loads(version[1]["add"]["stats"]) == json.loads(write_file(table, "x", ROWS).stats)
+    assert '"x":1e400' in version[1]["add"]["stats"]
+    assert await correct(tmp_path) == 0
+    if checkpoint == "none":
+        assert len(folder_versions(table)) == 3
+
+
+@pytest.mark.parametrize(
+    ("stats", "right"),
+    [
+        ({"numRecords": 4}, True),
+        ({}, True),
+        ("", True),
+        ({"numRecords": 4, "minValues": {}, "maxValues": {}, "nullCount": {}}, False),
+        ({"minValues": {"x": None}, "maxValues": {"x": None}}, False),
+        ({"minValues": {"x": 1.5}, "maxValues": {"x": "NaN"}}, False),
+        ({"maxValues": {"x": math.nan}}, False),
+        ({"maxValues": {"ts": None}}, False),
+        ({"nullCount": {"b": 4}, "minValues": {"b": None}, "maxValues": {"b": None}}, True),
+        ('{"numRecords":4,"minVal', False),
+    ],
+)
+async def test_statistics_of_every_writer(stats: Any, right: bool, tmp_path: Path) -> None:
+    """`stats`: a text, all members, or members that differ from those that are right."""
+    table, log = tmp_path / "t", await open_log(tmp_path)
+    add = write_file(table, "a", ROWS)
+    if isinstance(stats, dict) and "numRecords" not in stats and stats:
+        whole = json.loads(add.stats)
+        stats = {
+            name: value | stats.get(name, {}) if isinstance(value, dict) else value for name, value in whole.items()
+        }
+    written = stats if isinstance(stats, str) else json.dumps(stats).replace("Infinity", "1e400")
+    await log.commit("t", [replace(add, stats=written)])
+    assert await correct(tmp_path) == (0 if right else 1)
+    if not right:
+        last = parse_json_lines(folder_versions(table)[-1])[-1]["add"]["stats"]
+        assert json.loads(last) == json.loads(add.stats)
+
+
+async def test_digits_of_other_columns_are_kept(tmp_path: Path) -> None:
+    table, log = tmp_path / "t", await open_log(tmp_path)
+    stats = (
+        '{"numRecords":4,"minValues":{"n":0,"x":-1e400,"other":{"d":0.10000000000000000001}},'
+        '"maxValues":{"n":9007199254740993,"x":1e400,"other":{"d":"é"}},"nullCount":{"n":0,"x":0,"other":{"d":0}}}'
+    )
+    await log.commit("t", [replace(write_file(table, "a", ROWS), stats=stats)])
+    assert await correct(tmp_path) == 1
+    corrected = parse_json_lines(folder_versions(table)[-1])[-1]["add"]["stats"]
+    for text in ("0.10000000000000000001", "9007199254740993", '"é"', '"b":false', '"x":1E+400', '"x":-1E+400'):
+        assert text in corrected, text
+
+
+async def test_a_column_that_is_younger_than_the_file(tmp_path: Path) -> None:
+    """Its rows are null, and `is_null` finds them."""
+    table, log = tmp_path / "t", await open_log(tmp_path)
+    await log.commit("t", [write_file(table, "a", ROWS)])
+    await log.commit("t", [], txn=txn(1), schema=ROWS.schema.append(pa.field("new", pa.int64())))
+    condition = pc.field("new").is_null()
+    assert DeltaTable(table).to_pyarrow_dataset().to_table(filter=condition).num_rows == 0
+    assert await correct(tmp_path) == 1
+    assert DeltaTable(table).to_pyarrow_dataset().to_table(filter=condition).num_rows == 4
+    assert found(table, "n = 2")["deltalake"] == 1
+
+
+def write_old_partition(table: Path, value: str | None, number: int) -> AddFile:
+    """A file in the folder that an older version would have chosen."""
+    name = "__HIVE_DEFAULT_PARTITION__" if value is None else re.sub("[^A-Za-z0-9=_.-]", "_", value)
+    (table / f"v={name}").mkdir(exist_ok=True)
+    add = as_before(write_file(table, f"v={name}/{number:032x}-0", ROWS))
+    return replace(add, partition_values={"v": value})
+
+
+@pytest.mark.slow
+async def test_files_in_folders_of_older_versions_move(tmp_path: Path) -> None:
+    table, log = tmp_path / "t", await open_log(tmp_path, partitioned=True)
+    values = ["A 1", "A:1", "A=1", "50%", "Größe", "plain", None]
+    adds = [write_old_partition(table, value, number) for number, value in enumerate(values)]
+    await log.commit("t", adds)
+    assert await correct(tmp_path) == len(values)
+    want = sorted(value or "" for value in values for _ in range(4))
+    assert sorted(value or "" for value in pl.read_delta(str(table))["v"].to_list()) == want
+    assert sorted(value or "" for value in DeltaTable(table).to_pyarrow_table()["v"].to_pylist()) == want
+    assert found(table, "b = true") == {"deltalake": 14, "duckdb": 14, "polars": 14}
+    for value in values[:-1]:
+        assert pl.scan_delta(str(table)).filter(pl.col("v") == value).collect().height == 4, value
+    assert all((table / add.path).exists() for add in adds), "before VACUUM"
+    lines = parse_json_lines(folder_versions(table)[-1])[1:]
+    assert not any(action["dataChange"] for line in lines for action in line.values())
+    paths = [action["path"] for line in lines for action in line.values()]
+    assert len(paths) == len(set(paths)), "one action of each path"
+    assert await correct(tmp_path) == 0
+
+
+async def test_a_path_that_another_writer_spells_in_its_own_way(tmp_path: Path) -> None:
+    """An action with our spelling would add the rows a second time for some readers."""
+    table, log = tmp_path / "t", await open_log(tmp_path)
+    add = as_before(write_file(table, "a b", ROWS))
+    await log.create("t", ROWS.schema)
+    action = {"add": add.to_json() | {"path": "a%20%62.parquet"}}
+    (table / "_delta_log" / f"{1:020d}.json").write_text(json.dumps(action) + "\n")
+    assert await correct(tmp_path) == 1
+    assert DeltaTable(table).to_pyarrow_table().num_rows == pl.read_delta(str(table)).height == 4
+    assert parse_json_lines(folder_versions(table)[-1])[1]["remove"]["path"] == "a%20%62.parquet"
+
+
+async def others(folder: Path, monkeypatch: pytest.MonkeyPatch, acts: Sequence[Any]) -> None:
+    """Let others act, each before a file of one attempt is read."""
+    left = list(acts)
+    read = corrections.read_row_count
+
+    async def read_after_them(store: Store, path: str) -> int:
+        rows = await read(store, path)
+        if left:
+            await left.pop(0)()
+        return rows
+
+    monkeypatch.setattr(corrections, "read_row_count", read_after_them)
+
+
+async def test_a_file_that_is_removed_meanwhile_stays_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table, log = tmp_path / "t", await open_log(tmp_path)
+    await log.commit("t", [as_before(write_file(table, "a", ROWS))], txn=txn(0))
+
+    async def overwrite() -> None:
+        other = as_before(write_file(table, "b", ROWS.slice(0, 3)))
+        await LogStore(Store.open(tmp_path)).commit("t", [other], txn=txn(1), overwrite=True)
+
+    await others(tmp_path, monkeypatch, [overwrite])
+    assert await correct(tmp_path) == 1
+    assert DeltaTable(table).file_uris() == [str(table / "b.parquet")]
+    assert found(table, "b = true") == {"deltalake": 1, "duckdb": 1, "polars": 1}
+
+
+async def test_files_that_others_add_meanwhile_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table, log = tmp_path / "t", await open_log(tmp_path)
+    await log.commit("t", [as_before(write_file(table, "a", ROWS))], txn=txn(0))
+
+    async def append() -> None:
+        await LogStore(Store.open(tmp_path)).commit("t", [write_file(table, "b", ROWS)], txn=txn(1))
+
+    await others(tmp_path, monkeypatch, [append])
+    assert await correct(tmp_path) == 1
+    assert DeltaTable(table).to_pyarrow_table().num_rows == 8
+    assert await LogStore(Store.open(tmp_path)).read_transaction("t", "app") == 1
+
+
+async def test_many_files_take_several_versions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(corrections, "_FILES_AT_ONCE", 2)
+    table, log = tmp_path / "t", await open_log(tmp_path)
+    await log.commit("t", [as_before(write_file(table, str(number), ROWS)) for number in range(5)])
+    assert await correct(tmp_path) == 5
+    assert len(folder_versions(table)) == 2 + 3
+    assert DeltaTable(table).to_pyarrow_table(filters=[("b", "=", True)]).num_rows == 10
+
+
+async def test_a_blocked_table_stays_as_it_is(tmp_path: Path) -> None:
+    table, log = tmp_path / "t", await open_log(tmp_path)
+    await log.commit("t", [as_before(write_file(table, "a", ROWS))])
+    lakes.configure(table, **{"delta.setTransactionRetentionDuration": "interval 1 day"})
+    before = folder_versions(table)
+    with pytest.raises(TableBlocked):
+        await correct(tmp_path)
+    assert folder_versions(table) == before
+
+
+async def test_with_a_lock_table(tmp_path: Path) -> None:
+    scene = Scene()
+    log = scene.log()
+    await log.create("t", ROWS.schema)
+    add = as_before(write_file(tmp_path, "a", ROWS))
+    await scene.store.put("t/a.parquet", (tmp_path / "a.parquet").read_bytes())
+    await log.commit("t", [add], txn=txn(0))
+    corrector = FileCorrector(store=scene.store, log_store=scene.log())
+    assert await corrector.correct_table("t") == 1
+    assert await corrector.correct_table("t") == 0
+    assert scene.entries() == {0: "true", 1: "true", 2: "true"}
+    snapshot = await scene.log().read_snapshot("t")
+    assert snapshot is not None
+    assert [file.rows for file in snapshot.files.live.values()] == [4]
+    assert not await StageFiles(scene.store).find_missing(["t/a.parquet"])
