@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pcaplake.spark_jobs.common import job
+from pcaplake.spark_jobs.common.corrections import correct_written_files
 from pcaplake.spark_jobs.common.delta_writes import PARQUET_SETTINGS, conflict_exceptions, session_settings
 from pcaplake.spark_jobs.common.interruptible import run_interruptible
 from pcaplake.spark_jobs.common.lake_tables import table_path
@@ -310,7 +311,10 @@ def command(
         dry_run=dry_run,
     )
     with invocation.open_lake_session("compact", options.tables) as opened:
-        return run(opened.spark, opened.lake, options, storage=opened.storage_options, say=opened.say)
+        report = run(opened.spark, opened.lake, options, storage=opened.storage_options, say=opened.say)
+        rewritten = [] if dry_run else dict.fromkeys(partition.table for partition in report.partitions)
+        correct_written_files(opened.settings, opened.lake, rewritten, opened.say)
+        return report
 
 
 def _parse_partitions(texts: Iterable[str]) -> dict[str, tuple[str, ...]]:

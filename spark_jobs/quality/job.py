@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pcaplake.spark_jobs.common import job
+from pcaplake.spark_jobs.common.corrections import correct_written_files
 from pcaplake.spark_jobs.common.interruptible import run_interruptible
 from pcaplake.spark_jobs.common.lake_tables import table_exists, table_path, to_spark_schema
 from pcaplake.spark_jobs.common.maintenance import no_lake_error
@@ -138,6 +139,7 @@ def command(
             )
         if save_table:
             save_to_table(opened.spark, report, opened.lake)
+            correct_written_files(opened.settings, opened.lake, [TABLE], opened.say)
         if parquet is not None:
             save_to_parquet(opened.spark, report, parquet)
         if html is not None:

@@ -27,11 +27,14 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from pcaplake.parser.schemas import TABLES
 from pcaplake.signals.database import Databases
 from pcaplake.signals.errors import DatabaseError
+from pcaplake.signals.tables import SIGNALS
 from pcaplake.spark_jobs.backfill.driver import open_driver
 from pcaplake.spark_jobs.backfill.executor import Work
 from pcaplake.spark_jobs.common import job
+from pcaplake.spark_jobs.common.corrections import correct_written_files
 from pcaplake.spark_jobs.common.event_loop import run_request
 from pcaplake.spark_jobs.common.interruptible import run_interruptible
 from pcaplake.worker.config.service_settings import FleetSettings
@@ -316,4 +319,6 @@ def command(
         ledger=ledger,
     )
     with invocation.open_spark_session("replace", settings, [target], existing=True) as spark:
-        return run_interruptible(spark, lambda: run(spark, target, options, settings=settings, say=say_line))
+        report = run_interruptible(spark, lambda: run(spark, target, options, settings=settings, say=say_line))
+        correct_written_files(settings, target, [*TABLES, *([SIGNALS] if report.signals else [])], say_line)
+        return report

@@ -8,8 +8,10 @@ import typer
 
 from pcaplake.signals.database import Databases
 from pcaplake.signals.errors import DatabaseError
+from pcaplake.signals.tables import CATALOG, SIGNALS, wide_table_name
 from pcaplake.signals.wide import require_wide_messages
 from pcaplake.spark_jobs.common import job
+from pcaplake.spark_jobs.common.corrections import correct_written_files
 from pcaplake.spark_jobs.common.progress import report_tasks
 from pcaplake.worker.config.settings import WrongSetting, parse_size
 from pcaplake.worker.signals.command_options import DatabasesFile, WideMessages
@@ -75,4 +77,7 @@ def command(
     except DatabaseError as error:
         raise WrongSetting(f"--databases: {error}") from error
     with invocation.open_lake_session("signals") as opened, report_tasks(opened.spark.sparkContext, opened.say):
-        return run(opened.spark, opened.lake, options, storage=opened.storage_options, say=opened.say)
+        report = run(opened.spark, opened.lake, options, storage=opened.storage_options, say=opened.say)
+        written = (SIGNALS, CATALOG, *map(wide_table_name, options.wide))
+        correct_written_files(opened.settings, opened.lake, written, opened.say)
+        return report

@@ -269,5 +269,26 @@ def configure(table: Path, **changed: str) -> None:
     (table / "_delta_log" / f"{int(log[-1].stem) + 1:020d}.json").write_text(json.dumps(action) + "\n")
 
 
+def forget_bounds(table: Path) -> int:
+    """Make the log of a table as older versions wrote it: no bounds of booleans and doubles. Returns how many files had some."""
+    schema = DeltaTable(table).schema().fields
+    kinds = {field.name for field in schema if str(getattr(field.type, "type", "")) in ("boolean", "double")}
+    changed = 0
+    for path in sorted((table / "_delta_log").glob("*.json")):
+        lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        for line in lines:
+            if "add" not in line:
+                continue
+            stats = json.loads(line["add"]["stats"])
+            bounds = (stats["minValues"], stats["maxValues"])
+            changed += bool(kinds & bounds[0].keys())
+            for name in kinds:
+                for of in bounds:
+                    of.pop(name, None)
+            line["add"]["stats"] = json.dumps(stats)
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    return changed
+
+
 def parquet(table: Path) -> set[Path]:
     return {path for path in table.rglob("*.parquet") if "_delta_log" not in path.parts}

@@ -96,11 +96,12 @@ def doctor(
 
     Checks settings, permissions, clocks, the queue and its dead letters. In every lake it checks lake.json, the ledger,
     the lock table, the Delta logs, batches and their manifests, blocked tables (with the ALTER TABLE statements that
-    unblock them), pending stages, and missing or orphaned files. You can run it while workers run. It changes nothing
+    unblock them), pending stages, and missing, orphaned or misread files. You can run it while workers run. It changes nothing
     except a temporary object that it deletes.
 
     --repair lists possible repairs: incomplete lock table entries, a ledger that lost items (rebuilt from the manifests;
-    stop all processes that use the lake first), held stages, orphaned files. --repair --yes makes them.
+    stop all processes that use the lake first), held stages, orphaned files, files that readers misread (statistics and
+    folders of older versions). --repair --yes makes them.
 
     Exit codes: 0 no problem, 1 warnings or errors, 2 wrong usage or settings, 3 stopped by an error.
 

@@ -153,6 +153,7 @@ class FileCorrector:
         swap = Swap(
             snapshot=snapshot,
             removed=chosen.keys() - kept,
+            # rule: a corrected file is still live, or its rows would return
             kept=kept,
             fences=(),
             operation=OPERATION,
@@ -178,11 +179,15 @@ class FileCorrector:
             partition_values=file.partition_values,
             modification_time=round(meta.last_modified.timestamp() * 1000),
             stats=stats,
+            # rule: a correction changes no row
             data_change=False,
         )
         folder = expectations.find_right_folder(path, file.partition_values)
-        # of another spelling of the path, readers would see a second file
-        if folder is None and encode_path(path) == file.uri:
+        if (
+            folder is None
+            # rule: a file whose path another writer spells in its own way is swapped for a copy
+            and encode_path(path) == file.uri
+        ):
             return add
         return await StageFiles(self.store).copy_file(
             table, add, path[: path.rfind("/") + 1] if folder is None else folder

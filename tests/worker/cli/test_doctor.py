@@ -294,3 +294,26 @@ def test_a_ledger_that_an_earlier_version_named_by_a_relative_path(
     assert ("error", "ledger", None) in unwell(report)
     assert list(there.iterdir()) == []
     assert doctor(capsys, here / "lake", "--ledger", here / "state")[0] == 0
+
+
+@pytest.mark.slow
+def test_statistics_of_an_older_version_are_corrected(drive: Drive, lake: Path, capsys: Capsys) -> None:
+    """A filter of deltalake's dataset finds no row of them; then all, and the lake goes on."""
+    extended = [("extended", "=", False)]
+    want = deltalake.DeltaTable(lake / "can_frames").to_pyarrow_table(filters=extended).num_rows
+    files = {table: lakes.forget_bounds(lake / table) for table in ("can_frames", "faults", "someip_messages")}
+    assert want > 0
+    assert files["can_frames"] > 0
+    assert deltalake.DeltaTable(lake / "can_frames").to_pyarrow_table(filters=extended).num_rows == 0
+
+    code, report = doctor(capsys, lake)
+    assert (code, unwell(report)) == (1, {("warning", "files", table) for table, count in files.items() if count})
+    said = next(one["what"] for one in report["findings"] if one["table"] == "can_frames")
+    assert "filters on extended, rtr, error, fd, brs, esi, xl find no row in some readers" in said
+    assert len(report["repairs"]) == sum(bool(count) for count in files.values())
+    code, report = doctor(capsys, lake, "--repair", "--yes")
+    assert (code, unwell(report)) == (0, set())
+    assert f"can_frames: {files['can_frames']} file" in " ".join(report["repaired"])
+    assert deltalake.DeltaTable(lake / "can_frames").to_pyarrow_table(filters=extended).num_rows == want
+    assert ingest(capsys, drive, lake) == 0
+    lakes.check(lake, drive.rows, capsys)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import polars as pl
 import pyarrow as pa
@@ -24,6 +25,7 @@ from pcaplake.worker.lake.delta.errors import TableBlocked
 from pcaplake.worker.lake.staging.stage_files import StageFiles
 from pcaplake.worker.lake.store.store import Store
 from tests.worker import lakes
+from tests.worker.lake.correction_mutants import MUTANTS
 from tests.worker.lake.delta.deltas import folder_versions, txn, write_file
 from tests.worker.lake.delta.lock_table_scene import Scene
 
@@ -158,6 +160,29 @@ async def test_a_column_that_is_younger_than_the_file(tmp_path: Path) -> None:
     assert found(table, "n = 2")["deltalake"] == 1
 
 
+@pytest.mark.parametrize(
+    ("properties", "corrected"),
+    [
+        ({}, 0),
+        ({"delta.dataSkippingNumIndexedCols": "-1"}, 1),
+        ({"delta.dataSkippingNumIndexedCols": "36"}, 1),
+        ({"delta.dataSkippingNumIndexedCols": "3"}, 0),
+        ({"delta.dataSkippingStatsColumns": "c1,`c35`"}, 1),
+    ],
+)
+async def test_columns_that_a_property_indexes(properties: Mapping[str, str], corrected: int, tmp_path: Path) -> None:
+    """deltalake expects bounds of the columns that the table's properties name."""
+    table, rows = tmp_path / "t", pa.table({f"c{number}": [number, number + 1] for number in range(40)})
+    log = LogStore(Store.open(tmp_path), properties=properties)
+    await log.create("t", rows.schema)
+    await log.commit("t", [write_file(table, "a", rows)])
+    assert await correct(tmp_path) == corrected
+    for name in ("c1", "c31", "c35"):
+        value = int(name[1:])
+        assert DeltaTable(table).to_pyarrow_table(filters=[(name, "=", value)]).num_rows == 1, name
+    assert await correct(tmp_path) == 0
+
+
 def write_old_partition(table: Path, value: str | None, number: int) -> AddFile:
     """A file in the folder that an older version would have chosen."""
     name = "__HIVE_DEFAULT_PARTITION__" if value is None else re.sub("[^A-Za-z0-9=_.-]", "_", value)
@@ -274,3 +299,49 @@ async def test_with_a_lock_table(tmp_path: Path) -> None:
     assert snapshot is not None
     assert [file.rows for file in snapshot.files.live.values()] == [4]
     assert not await StageFiles(scene.store).find_missing(["t/a.parquet"])
+
+
+async def test_a_bound_that_cannot_be_written_hides_no_row(tmp_path: Path) -> None:
+    table, log = tmp_path / "t", await open_log(tmp_path)
+    rows = ROWS.set_column(3, ROWS.schema.field("ts"), pa.array([2**62, 1, 2, 3], ROWS.schema.field("ts").type))
+    await log.commit("t", [write_file(table, "a", rows)])
+    assert await correct(tmp_path) == 0
+    assert found(table, "b = true")["deltalake"] == 2
+    early = (
+        DeltaTable(table)
+        .to_pyarrow_dataset()
+        .to_table(filter=pc.field("ts") < pa.scalar(9, rows.schema.field("ts").type))
+    )
+    assert early.num_rows == 3
+
+
+def find_removed_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asyncio.run(test_a_file_that_is_removed_meanwhile_stays_removed(folder, monkeypatch))
+
+
+def find_new_rows(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asyncio.run(test_statistics_are_completed("none", folder))
+
+
+def find_second_spelling(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asyncio.run(test_a_path_that_another_writer_spells_in_its_own_way(folder))
+
+
+def find_hidden_rows(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asyncio.run(test_a_bound_that_cannot_be_written_hides_no_row(folder))
+
+
+FOUND_BY: Final[Mapping[str, Callable[[Path, pytest.MonkeyPatch], None]]] = {
+    "a file that was removed returns": find_removed_file,
+    "a corrected file has new rows": find_new_rows,
+    "a file has two spellings": find_second_spelling,
+    "a bound is missing": find_hidden_rows,
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_rule_that_is_left_out_is_noticed(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    MUTANTS[name](monkeypatch)
+    with pytest.raises(AssertionError):
+        FOUND_BY[name](tmp_path, monkeypatch)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
 from concurrent.futures import ThreadPoolExecutor
@@ -14,13 +15,15 @@ from deltalake import DeltaTable
 from pcaplake.signals import Databases
 from pcaplake.signals.catalog import holds_catalog
 from pcaplake.worker.errors import Fatal
-from pcaplake.worker.lake.delta.log_store import PROPERTIES
+from pcaplake.worker.lake.corrections import FileCorrector
+from pcaplake.worker.lake.delta.log_store import PROPERTIES, LogStore
 from pcaplake.worker.lake.store.store import Store
 from pcaplake.worker.signals.frames import FILES, Position
 from pcaplake.worker.signals.output import RUN_APP
 from pcaplake.worker.signals.run import Options, SignalsRun
 from tests.signals.databases import A_DBC, TWO_BUSES, databases
 from tests.signals.lakes import SignalLake
+from tests.worker.lakes import forget_bounds
 from tests.worker.signals.runs import decode
 
 pytestmark = pytest.mark.slow
@@ -111,6 +114,23 @@ class TestNewFrames:
         lake.can(1)
         decode(lake, known)
         assert lake.signals() == lake.expected(known)
+
+    def test_corrected_files_are_no_new_frames(self, lake: SignalLake, known: Databases) -> None:
+        """A correction adds a file again, or a copy of it."""
+        lake.can(6)
+        lake.can(2)
+        decode(lake, known)
+        lake.can(5)
+        for table, files in (("can_frames", 3), ("signals", 2)):
+            assert forget_bounds(lake.folder / table) == files
+            store = Store.open(lake.folder)
+            corrector = FileCorrector(store=store, log_store=LogStore(store))
+            assert asyncio.run(corrector.correct_table(table)) == files
+        decode(lake, known)
+        lake.can(1)
+        decode(lake, known)
+        assert lake.signals() == lake.expected(known)
+        assert max(lake.signals().values()) == 1
 
     def test_versions_that_change_rows_are_skipped(self, lake: SignalLake, known: Databases) -> None:
         first = lake.can(6)

@@ -187,6 +187,7 @@ def _format_statistics(
         try:
             lows[field.name], highs[field.name] = _format_bounds(field.type, column)
         except OverflowError:
+            # rule: each column with values has both bounds, or none has any
             return f'{{"numRecords":{rows}}}'
     return _encode_members(
         {"numRecords": str(rows)} | dict(zip(_KINDS, map(_encode_members, (lows, highs, nulls)), strict=True))

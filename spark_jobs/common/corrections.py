@@ -1,0 +1,44 @@
+"""Completes the statistics of files that a job of Spark wrote.
+
+Spark writes no bounds of booleans, and a text for a NaN. Readers that take a missing bound for null find no row of such a
+file with a filter on that column (worker/lake/corrections.py), so the job that wrote it corrects it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from pcaplake.worker.config.service_settings import FleetSettings
+from pcaplake.worker.errors import PcaplakeError
+from pcaplake.worker.lake.corrections import FileCorrector
+from pcaplake.worker.lake.delta.log_store import LogStore
+from pcaplake.worker.lake.store.store import Store
+
+from .event_loop import run_request
+
+
+def correct_written_files(
+    settings: FleetSettings, lake: str, tables: Iterable[str], say: Callable[[str], None] = lambda text: None
+) -> None:
+    """Correct the files of these tables, as far as they exist. A table that cannot be corrected is left to `pcaplake doctor`."""
+    run_request(lambda: _correct_tables(settings, lake, tables, say))
+
+
+async def _correct_tables(
+    settings: FleetSettings, lake: str, tables: Iterable[str], say: Callable[[str], None]
+) -> None:
+    store, lock_table = Store.open(lake, settings.storage_options_for(lake)), None
+    if store.local is None and settings.log_store == "dynamodb":
+        from pcaplake.worker.lake.delta.lock_table_dynamodb import DynamoLockTable
+
+        lock_table = await DynamoLockTable.open(settings.lock_table, region=settings.region)
+    try:
+        corrector = FileCorrector(store=store, log_store=LogStore(store, lock_table=lock_table))
+        for table in tables:
+            try:
+                await corrector.correct_table(table)
+            except PcaplakeError as error:
+                say(f"the statistics of {table} are not complete ({error}); `pcaplake doctor --repair` completes them")
+    finally:
+        if lock_table is not None:
+            await lock_table.close()
