@@ -104,7 +104,9 @@ _PYTHON: dict[str, Callable[[Any, Any], bool]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reader:
-    """`read`: all rows; None: as another one here. `count`: those that match, of each filter. `can`: whether it can compare these values at all."""
+    """`read`: all rows; None: as another one here. `count`: those that match, of each filter. `can`: whether it compares
+    these values as it should.
+    """
 
     name: str
     read: Callable[[Path], pa.Table] | None
@@ -158,8 +160,8 @@ def literal(value: Any, dialect: str) -> str:
         return f"{make}({micros})"
     if isinstance(value, date):
         return f"DATE '{value.isoformat()}'"
-    text = str(value).replace("'", "''")
-    return f"'{value}'" if "'" not in value and "\\" not in value else f"'{text}'"
+    text = value.replace("\\", "\\\\").replace("'", "\\'") if dialect == "spark" else value.replace("'", "''")
+    return f"'{text}'"
 
 
 def condition(wanted: Filter, dialect: str) -> str:
@@ -258,7 +260,7 @@ def _dataset_can(wanted: Filter) -> bool:
     return wanted.op != "has" and _compares_right(wanted, wrong=_BESIDE_INFINITY)
 
 
-def _kernel_can(wanted: Filter) -> bool:
+def kernel_can(wanted: Filter) -> bool:
     return _compares_right(wanted, wrong=((">", math.inf),))
 
 
@@ -277,8 +279,8 @@ READERS = (
         nan="unordered",
         can=lambda wanted: wanted.op == "=" and _dataset_can(wanted),
     ),
-    Reader(name="SQL", read=read_by_sql, count=count_by_sql, can=_kernel_can),
-    Reader(name="DuckDB", read=read_by_duckdb, count=count_by_duckdb, can=_kernel_can),
+    Reader(name="SQL", read=read_by_sql, count=count_by_sql, can=kernel_can),
+    Reader(name="DuckDB", read=read_by_duckdb, count=count_by_duckdb, can=kernel_can),
     Reader(
         name="DuckDB over the dataset",
         read=read_by_duckdb_over_the_dataset,
@@ -321,3 +323,19 @@ def differences(table: Path, rows: pa.Table, filters: Sequence[Filter], readers:
                     f"{reader.name}: {table.name} {one.column} {one.op} {one.value!r}: {count} of {truth} rows"
                 )
     return found
+
+
+def require_same_rows(table: Path, rows: pa.Table, readers: Sequence[Reader]) -> None:
+    """Each reader reads the rows of the live files, with their values."""
+    expected = _sort_rows(rows)
+    for reader in readers:
+        if reader.read is None:
+            continue
+        found = reader.read(table).select(rows.schema.names)
+        batches = [convert_batch(batch, rows.schema) for batch in found.to_batches()]
+        assert _sort_rows(pa.Table.from_batches(batches, rows.schema)) == expected, (reader.name, table.name)
+
+
+def _sort_rows(rows: pa.Table) -> list[str]:
+    """In an order that does not depend on the reader; two NaN are the same."""
+    return sorted(map(repr, rows.to_pylist(maps_as_pydicts="strict")))

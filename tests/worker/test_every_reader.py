@@ -13,7 +13,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pcaplake.parser.arrow_types import convert_batch
 from pcaplake.parser.schemas import TABLES
 from pcaplake.worker.lake.compaction import compact_table
 from pcaplake.worker.lake.config import LakeConfig
@@ -117,22 +116,6 @@ def test_filters_by_values_of_every_type(tmp_path: Path, torture: bool) -> None:
         assert readers.differences(table, rows, asked, READERS) == [], step.__name__
 
 
-def require_same_rows(table: Path, rows: pa.Table) -> None:
-    """Each reader reads the rows of the live files, with their values."""
-    expected = sort_rows(rows)
-    for reader in READERS:
-        if reader.read is None:
-            continue
-        found = reader.read(table).select(rows.schema.names)
-        batches = [convert_batch(batch, rows.schema) for batch in found.to_batches()]
-        assert sort_rows(pa.Table.from_batches(batches, rows.schema)) == expected, (reader.name, table.name)
-
-
-def sort_rows(rows: pa.Table) -> list[str]:
-    """In an order that does not depend on the reader; two NaN are the same."""
-    return sorted(map(repr, rows.to_pylist(maps_as_pydicts="strict")))
-
-
 class EveryTable:
     """A lake that has every table, and the readers that see it after each command."""
 
@@ -156,7 +139,7 @@ class EveryTable:
             chosen = columns if self._torture else columns[self._checks :: CHECKS]
             wrong += readers.differences(folder, rows, list(readers.choose_filters(rows, chosen)), READERS)
             if after == "maintain" or self._torture:
-                require_same_rows(folder, rows)
+                readers.require_same_rows(folder, rows, READERS)
         assert wrong == [], after
         assert self._checks < CHECKS
         self._checks += 1

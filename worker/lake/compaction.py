@@ -121,7 +121,8 @@ async def _commit_rewritten(
             raise outcome
     if not adds:
         return
-    # rule: only files that exist are committed; a VACUUM may have deleted them while this process was stopped
+    # rule: compaction commits only files that exist
+    # a VACUUM may have deleted them while this process was stopped
     if missing := await StageFiles(store).find_missing([f"{table}/{add.path}" for add in adds]):
         done.problems.append(f"{table}: {len(missing)} new files were deleted, for example {missing[0]}: run it again")
         return
