@@ -27,11 +27,30 @@ def convert_array(array: pa.Array, kind: pa.DataType, *, keep_dictionaries: bool
             pa.decimal256(76, array.type.scale) if array.type.bit_width > 128 else pa.decimal128(38, array.type.scale)
         )
         return array.cast(wide).cast(kind)
+    if _has_list_view(array.type):
+        return _convert_list_views(array, kind)
     if pa.types.is_timestamp(kind):
         import pyarrow.compute as pc  # takes longer to import than a small capture to decode
 
         return array.cast(options=pc.CastOptions(kind, allow_time_truncate=True))
     return array.cast(kind)
+
+
+def _convert_list_views(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Lists that are views, also in structs: Arrow 26 loses the elements of those behind a null when it casts them."""
+    import pyarrow.compute as pc
+
+    if pa.types.is_struct(array.type) and pa.types.is_struct(kind):
+        parts = {array.type.field(number).name: part for number, part in enumerate(array.flatten())}
+        arrays = [convert_array(parts[field.name], field.type) for field in kind]
+        return pa.StructArray.from_arrays(arrays, fields=list(kind), mask=array.is_null())
+    if not _is_list_view(array.type) or not pa.types.is_list(kind):
+        raise pa.ArrowNotImplementedError(f"no conversion from {array.type} to {kind}")
+    ends = pc.cumulative_sum(pc.fill_null(pc.list_value_length(array), 0).cast(pa.int32()))
+    offsets = pa.concat_arrays([pa.array([0], pa.int32()), ends])
+    return pa.ListArray.from_arrays(
+        offsets, convert_array(array.flatten(), kind.value_type), kind, mask=array.is_null()
+    )
 
 
 def convert_batch(batch: pa.RecordBatch, schema: pa.Schema, *, keep_dictionaries: bool = False) -> pa.RecordBatch:
@@ -81,10 +100,12 @@ def _to_plain_field(field: pa.Field) -> pa.Field:
 
 def _is_list(kind: pa.DataType) -> bool:
     types = pa.types
-    return bool(
-        types.is_list(kind)
-        or types.is_large_list(kind)
-        or types.is_fixed_size_list(kind)
-        or types.is_list_view(kind)
-        or types.is_large_list_view(kind)
-    )
+    return types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind) or _is_list_view(kind)
+
+
+def _is_list_view(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind))
+
+
+def _has_list_view(kind: pa.DataType) -> bool:
+    return _is_list_view(kind) or (pa.types.is_struct(kind) and any(_has_list_view(field.type) for field in kind))

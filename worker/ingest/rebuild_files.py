@@ -96,13 +96,13 @@ class CaptureSource:
                         )
                 else:
                     await self._read_capture(replace(reader, tables=tables), capture, window)
-            stage = await self._run_in_thread(window.close)
+            rebuilt = await self._run_in_thread(window.close)
         except (Gone, Changed) as error:
             log.warning("lost files cannot be rebuilt: %s", error)
             return None
         finally:
             window.abandon()
-        return () if stage is None else stage.adds.get(table, ())
+        return () if rebuilt is None else rebuilt.adds.get(table, ())
 
     async def _read_capture(self, reader: Reader, capture: Capture, window: RowWindow) -> None:
         opening = self._sources.open_capture_file(
@@ -142,8 +142,9 @@ class _CapturesRow:
         self._counts[table] += batch.num_rows
         if table == "captures":
             at = batch.schema.get_field_index("profile")
-            profile = pa.array([self._profile] * batch.num_rows, pa.string())
-            self._window.write(table, batch.set_column(at, "profile", profile))
+            if at >= 0:
+                batch = batch.set_column(at, "profile", pa.array([self._profile] * batch.num_rows, pa.string()))
+            self._window.write(table, batch)
 
     def end(self, outcome: str, profile: str) -> None:
         self._window.end(outcome, profile)

@@ -91,11 +91,15 @@ class Stage:
         return sum(add.size for adds in self.adds.values() for add in adds)
 
     def to_dict(self) -> dict[str, Any]:
-        return {
+        written = {
             **written_fields(self),
             "captures": [capture.to_dict() for capture in self.captures],
             "adds": {table: [written_fields(add) for add in adds] for table, adds in self.adds.items()},
+            "profiles": list(self.profiles),
         }
+        if not self.profiles:  # a stage of an older version stays as it is
+            del written["profiles"]
+        return written
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> Self:

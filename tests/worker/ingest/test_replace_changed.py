@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import random
 import shutil
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 
 from pcaplake.parser.schemas import TABLES
 from tests.worker import lakes
 from tests.worker.conftest import Drive
+from tests.worker.fleets import can_capture
 
 
 class Growing:
@@ -68,6 +73,10 @@ def test_the_old_content_goes_when_the_new_one_is_in(growing: Growing, capsys: p
     code, result = growing.ingest(replace_changed=True)
     assert (code, result["captures"], result["changed"], result["replaced"]) == (0, 1, 0, 1), growing.log.read_text()
     lakes.check(growing.lake, growing.rows["whole"], capsys)
+    for name in ("captures", "packets"):  # each reader can filter the files that hold the rows of the others
+        ids = DeltaTable(growing.lake / name).to_pandas(columns=["capture_id"]).capture_id
+        found = DeltaTable(growing.lake / name).to_pandas(filters=[("capture_id", "=", ids[0])], columns=["capture_id"])
+        assert len(found) == (ids == ids[0]).sum()
     code, out, _ = lakes.run(capsys, "doctor", "--lake", growing.lake)
     assert code == 0, out
 
@@ -223,3 +232,48 @@ def test_an_accepted_loss_brings_no_replaced_rows_back(growing: Growing, capsys:
     half, whole = growing.rows["half"], growing.rows["whole"]
     assert lakes.by_polars(growing.lake)["packets"] < half["packets"], "those of the others, which share no content"
     assert lakes.by_polars(growing.lake)["can_frames"] == whole["can_frames"]
+
+
+@pytest.mark.slow
+def test_killed_at_random_moments_while_captures_change(
+    tmp_path: Path, moments: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Captures share files and change again and again. The seed is printed when it fails; `make torture` kills 200 runs."""
+    seed = random.SystemRandom().getrandbits(32)
+    rng = random.Random(seed)
+    folder, lake, log = tmp_path / "in", tmp_path / "lake", tmp_path / "log"
+    folder.mkdir()
+    frames = dict.fromkeys(("a", "b", "c"), 0)
+
+    def change(names: list[str]) -> None:
+        for name in names:
+            frames[name] = rng.choice([count for count in range(1, 40) if count != frames[name]])
+            (folder / f"{name}.pcap").write_bytes(can_capture(frames[name], rng.randrange(1000)))
+
+    change(list(frames))
+    given = {"threads": 1, "replace_changed": True}
+    assert lakes.ingest([folder], lake, log, threads=1)[0] == 0, log.read_text()
+    change(["a"])
+    begin = time.monotonic()
+    assert lakes.ingest([folder], lake, log, **given)[0] == 0, log.read_text()
+    longest = time.monotonic() - begin
+    killed = 0
+    for moment in range(moments):
+        change(rng.sample(list(frames), rng.randint(1, 2)))
+        process = lakes.start([folder], lake, log, **given)
+        process.join(rng.uniform(longest / 3, longest))
+        if process.exitcode is None:
+            os.kill(process.pid, signal.SIGKILL)
+        process.join()
+        killed += process.exitcode == -signal.SIGKILL
+        assert process.exitcode in (0, -signal.SIGKILL), f"seed {seed}, moment {moment}: {log.read_text()}"
+        if moment % 3 < 2:  # what is left over adds up
+            continue
+        for options in (given, {"threads": 1}):
+            code, result = lakes.ingest([folder], lake, log, **options)
+            assert (code, result["changed"]) == (0, 0), f"seed {seed}, moment {moment}: {log.read_text()}"
+        rows = {"captures": 3, "packets": sum(frames.values()), "can_frames": sum(frames.values())}
+        lakes.check(lake, {name: rows.get(name, 0) for name in TABLES}, capsys)
+        code, out, _ = lakes.run(capsys, "doctor", "--lake", lake)
+        assert code == 0, f"seed {seed}, moment {moment}: {out}"
+    assert killed > moments / 4, f"seed {seed}"

@@ -43,3 +43,12 @@ def test_what_somebody_newer_knows_of_a_capture_is_passed_over() -> None:
     raw = json.loads(stage("s1", "a").to_json())
     raw["captures"][0]["colour"] = "green"
     assert Stage.from_json(json.dumps(raw).encode()) == stage("s1", "a")
+
+
+def test_profiles_come_back() -> None:
+    """One for all captures, or one for each; an older stage does not know them."""
+    whole = stage("s1", "a", "b")
+    for profiles, expected in (((), [None, None]), (("x@1",), ["x@1", "x@1"]), (("x@1", "y@2"), ["x@1", "y@2"])):
+        read = Stage.from_json(replace(whole, profiles=profiles).to_json())
+        assert read == replace(whole, profiles=profiles)
+        assert [read.profile_of(number) for number in (0, 1)] == expected

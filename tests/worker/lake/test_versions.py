@@ -23,12 +23,20 @@ FIRST = "37f78c1"
 """Of before formats had versions: it refuses what it does not know. This version goes on with all that it wrote."""
 BASELINE_FILE = "worker/lake/formats.py"
 """The oldest version to which a rollback works is the one that adds this file: it keeps what a newer version added."""
+NAMED = {"swaps": "1bcc7d8", "signals": "c9c2c67"}
+"""Versions after it, by what they added to the formats: notes of swaps and comments of columns; the state of signals."""
 ROOT = Path(__file__).parents[3]
+DBC = """
+VERSION ""
+BU_: A
+BO_ 256 Speed: 8 A
+ SG_ Little : 0|16@1+ ({factor},0) [0|100] "km/h" A
+"""
 THIS = ROOT / "src"
 
 
 def sources(version: str, folder: Path) -> Path:
-    folders = git("ls-tree", "--name-only", version, "--", "parser", "worker", "src").decode().split()
+    folders = git("ls-tree", "--name-only", version, "--", "parser", "signals", "worker", "src").decode().split()
     with tarfile.open(fileobj=io.BytesIO(git("archive", version, *folders))) as archive:
         archive.extractall(folder, filter="data")
     return folder / "src" if "src" in folders else folder
@@ -55,6 +63,22 @@ def baseline(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return sources(added[-1], tmp_path_factory.mktemp("baseline"))
 
 
+def tags() -> list[str]:
+    """Released versions, the newest first."""
+    found = subprocess.run(["git", "tag", "--sort=-creatordate"], cwd=ROOT, capture_output=True, text=True, check=False)
+    return found.stdout.split()
+
+
+@pytest.fixture
+def later(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    return sources(NAMED.get(request.param, request.param), tmp_path / "later")
+
+
+# the newest format and the newest release in CI, all of them in `make torture`
+LATER = [pytest.param(name, marks=[] if name == "signals" else pytest.mark.torture) for name in NAMED]
+LATER += [pytest.param(tag, marks=pytest.mark.torture if number else []) for number, tag in enumerate(tags())]
+
+
 def python(tree: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-W", "ignore", *map(str, arguments)],
@@ -79,8 +103,8 @@ def left(tree: Path, lake: Path, *names: str) -> None:
     act(tree, lake, "stage", names[2])
 
 
-def counts(lake: Path) -> Counter[str]:
-    return Counter(DeltaTable(str(lake / "faults")).to_pyarrow_table()["capture_id"].to_pylist())
+def counts(lake: Path, table: str = "faults") -> Counter[str]:
+    return Counter(DeltaTable(str(lake / table)).to_pyarrow_table(columns=["capture_id"])["capture_id"].to_pylist())
 
 
 @pytest.mark.slow
@@ -107,6 +131,38 @@ def test_an_older_version_goes_on_with_what_this_one_left(baseline: Path, tmp_pa
     assert counts(tmp_path) == Counter(a=2, b=2, c=2, d=2)
     act(THIS, tmp_path, "drain", "e")
     assert counts(tmp_path) == Counter(a=2, b=2, c=2, d=2, e=2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("later", LATER, indirect=True)
+def test_a_lake_with_partitions_and_signals_is_rolled_back_and_forth(
+    later: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake, database, has_signals = tmp_path / "lake", tmp_path / "car.dbc", (later / "pcaplake" / "signals").exists()
+    monkeypatch.setenv("PARTITION_BY", "vehicle_id,date")
+    expected: Counter[str] = Counter()
+
+    def go_on(tree: Path, factor: float, *names: str) -> None:
+        act(tree, lake, "drain", *names)
+        expected.update(dict.fromkeys(names, 2))
+        assert counts(lake) == counts(lake, "can_frames") == expected
+        if not has_signals:
+            return
+        database.write_text(DBC.format(factor=factor))
+        act(tree, lake, "signals", str(database))
+        assert counts(lake, "signals") == counts(lake, "signals_Speed") == expected
+        for table, column in (("signals", "value"), ("signals_Speed", "Little")):
+            assert {*DeltaTable(lake / table).to_pyarrow_table()[column].to_pylist()} == {256 * factor}, table
+
+    go_on(later, 1.0, "a")
+    act(later, lake, "compose", "b")
+    expected["b"] = 2
+    go_on(THIS, 1.0, "c")  # the definitions of the older version still stand
+    act(THIS, lake, "compose", "d")
+    expected["d"] = 2
+    go_on(later, 0.5, "e")
+    go_on(THIS, 0.25, "f")
+    assert DeltaTable(lake / "can_frames").metadata().partition_columns == ["vehicle_id", "date"]
 
 
 @pytest.mark.slow

@@ -88,7 +88,7 @@ class LineReader(Reader):
         for table in sorted(tables_of(line) & set(self.tables)):
             window.write(table, rows(capture.capture_id, table))
         bad = line.decode().startswith(BAD)
-        window.end("quarantined" if bad else "ok")
+        window.end("quarantined" if bad else "ok", str(self.profile))
         return CaptureError("unknown_format", "it is bad") if bad else SUMMARY
 
 
