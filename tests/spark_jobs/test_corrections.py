@@ -16,11 +16,12 @@ from pcaplake.spark_jobs.signals import SignalOptions, run
 from pcaplake.worker.config.service_settings import FleetSettings
 from pcaplake.worker.lake.corrections import FileCorrector
 from pcaplake.worker.lake.delta import LogStore
+from pcaplake.worker.lake.delta.actions import parse_json_lines
 from pcaplake.worker.lake.store.store import Store
 from tests.signals.databases import TWO_BUSES, databases
 from tests.signals.lakes import SignalLake
-from tests.worker.lake.delta.deltas import write_file
-from tests.worker.lake.test_corrections import ROWS, as_before, open_log
+from tests.worker.lake.delta.deltas import folder_versions, write_file
+from tests.worker.lake.old_files import ROWS, as_before, open_log
 from tests.worker.lakes import forget_bounds
 
 # not `x = double('NaN')`: Spark compares the bounds, and infinity is the greatest that JSON has
@@ -64,7 +65,8 @@ def test_filters_find_the_rows_that_match(spark: Any, tmp_path: Path) -> None:
 
     # Spark writes no bounds of booleans, and a text for a NaN
     spark.sql(f"OPTIMIZE delta.`{table}`").collect()
-    add = json.loads(sorted((table / "_delta_log").glob("*.json"))[-1].read_text().splitlines()[-1])["add"]
+    lines = parse_json_lines(folder_versions(table)[-1])
+    (add,) = (line["add"] for line in lines if "add" in line)
     assert "b" not in json.loads(add["stats"])["minValues"]
     correct_written_files(FleetSettings.load(None, lake=str(tmp_path)), str(tmp_path), ["t", "missing"])
     assert correct(tmp_path) == 0

@@ -1,7 +1,8 @@
 """Corrects what the log says of files that were right for older versions or other writers, and that readers misread now.
 
 - Statistics without the bounds of a column hide rows (`parquet.statistics`). The version that corrects them adds the file
-  again: in Delta's protocol the newest action of a path counts, and a version may not have two actions of one path.
+  again: in Delta's protocol the newest action of a path counts, and a version may not have two actions of one path (after
+  a `remove` and an `add`, deltalake, DuckDB and Polars read no row of the file).
 - Older versions wrote `_` for many characters of a partition value in the name of its folder, and Polars takes the value
   from there. Such a file is copied into the right folder and swapped for its copy; VACUUM deletes it after its retention.
 

@@ -18,7 +18,7 @@ import pytest
 from deltalake import DeltaTable
 
 from pcaplake.worker.lake import corrections
-from pcaplake.worker.lake.corrections import FileCorrector
+from pcaplake.worker.lake.corrections import FileCorrector, FileExpectations
 from pcaplake.worker.lake.delta import AddFile, LogStore
 from pcaplake.worker.lake.delta.actions import parse_json_lines
 from pcaplake.worker.lake.delta.errors import TableBlocked
@@ -28,31 +28,7 @@ from tests.worker import lakes
 from tests.worker.lake.correction_mutants import MUTANTS
 from tests.worker.lake.delta.deltas import folder_versions, txn, write_file
 from tests.worker.lake.delta.lock_table_scene import Scene
-
-ROWS = pa.table(
-    {
-        "n": range(4),
-        "b": [True, False, None, True],
-        "x": [1.5, math.nan, math.inf, 0.0],
-        "ts": pa.array([7, 8, 9, 10], pa.timestamp("us", tz="UTC")),
-    }
-)
-
-
-def as_before(add: AddFile) -> AddFile:
-    """Statistics as an older version wrote them, without bounds of booleans and doubles."""
-    stats = json.loads(add.stats)
-    for bounds in (stats["minValues"], stats["maxValues"]):
-        for name in {"b", "x"} & bounds.keys():
-            del bounds[name]
-    return replace(add, stats=json.dumps(stats))
-
-
-async def open_log(folder: Path, *, partitioned: bool = False) -> LogStore:
-    log = LogStore(Store.open(folder))
-    schema = ROWS.schema.append(pa.field("v", pa.string())) if partitioned else ROWS.schema
-    await log.create("t", schema, partition_columns=["v"] if partitioned else [])
-    return log
+from tests.worker.lake.old_files import ROWS, as_before, open_log
 
 
 async def correct(folder: Path) -> int:
@@ -189,6 +165,24 @@ def write_old_partition(table: Path, value: str | None, number: int) -> AddFile:
     (table / f"v={name}").mkdir(exist_ok=True)
     add = as_before(write_file(table, f"v={name}/{number:032x}-0", ROWS))
     return replace(add, partition_values={"v": value})
+
+
+@pytest.mark.parametrize(
+    ("path", "misread"),
+    [
+        ("v=A_1/x.parquet", True),
+        ("v=A%201/x.parquet", False),
+        ("Kb/x.parquet", False),  # as Spark names folders on request
+        ("x.parquet", False),
+        ("s3://other/t/v=A_1/x.parquet", False),
+        ("/other/t/v=A_1/x.parquet", False),
+    ],
+)
+def test_only_folders_of_older_versions_are_misread(path: str, misread: bool) -> None:
+    found = FileExpectations(pa.schema([]), ["v"]).describe_misreading(path, {"v": "A 1"}, "")
+    assert found == (
+        "its folder was named by an older version, and Polars takes the partition value from there" if misread else None
+    )
 
 
 @pytest.mark.slow

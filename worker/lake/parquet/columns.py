@@ -256,8 +256,10 @@ def _encode_booleans(chunk: ColumnChunk, array: pa.Array, head: list[Any], bitma
     chunk.append_page(Page([*head, bits.data], n, PLAIN))
     there = n - chunk.nulls
     last = int(bits[-1]) & (full := (1 << (there - 1) % 8 + 1) - 1)  # without the bits after the last value
-    low = last == full and bool((bits[:-1] == 0xFF).all())
-    return ColumnRange(nulls=chunk.nulls, low=low, high=last != 0 or bool(bits[:-1].any()))
+    others = bits[:-1].tobytes()
+    return ColumnRange(
+        nulls=chunk.nulls, low=last == full and not others.strip(b"\xff"), high=last != 0 or bool(others.strip(b"\0"))
+    )
 
 
 def _encode_byte_arrays(chunk: ColumnChunk, array: pa.Array, column: Column, bitmap: Array | None) -> None:

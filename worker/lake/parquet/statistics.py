@@ -9,10 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from json.encoder import encode_basestring as _encode_text
 from operator import or_
 from typing import Any
 
 import pyarrow as pa
+from pyarrow import lib
 
 INDEXED_COLUMNS = 32  # delta.dataSkippingNumIndexedCols
 TEXT_LIMIT = 32  # characters of a string bound, as Spark cuts them
@@ -21,7 +23,6 @@ LONGEST_TEXT = 256  # characters of a string bound if no shorter string is above
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 _KINDS = ("minValues", "maxValues", "nullCount")
-_encode_text = json.JSONEncoder(ensure_ascii=False).encode
 UNBOUNDED = "1e400"  # a JSON number that every reader takes for infinity, which JSON does not have
 
 Value = bool | int | float | Decimal | str
@@ -149,10 +150,10 @@ def _format_bounds(kind: pa.DataType, column: ColumnRange) -> tuple[str, str]:
             return str(low).lower(), str(high).lower()
         case float(low), float(high):  # some readers take -0.0 for less than 0.0
             return _format_float(low or -0.0), _format_float(high or 0.0)
-        case int(low), int(high) if pa.types.is_timestamp(kind):
+        case int(low), int(high) if kind.id == lib.Type_TIMESTAMP:
             # Delta has milliseconds: round down, round up
             return f'"{_format_millisecond(low)}"', f'"{_format_millisecond(high + 999)}"'
-        case int(low), int(high) if pa.types.is_date(kind):
+        case int(low), int(high) if kind.id == lib.Type_DATE32:
             return f'"{_format_date(low)}"', f'"{_format_date(high)}"'
         case Decimal() as low, Decimal() as high:
             return f"{low:f}", f"{high:f}"
@@ -175,14 +176,18 @@ def _format_statistics(
 ) -> str:
     """`known`: minValues, maxValues and nullCount of other columns."""
     lows, highs, nulls = (
-        {name: _encode_known(value) for name, value in (known.get(kind) or {}).items() if name not in ranges}
-        for kind in _KINDS
+        [
+            {name: _encode_known(value) for name, value in (known.get(kind) or {}).items() if name not in ranges}
+            for kind in _KINDS
+        ]
+        if known
+        else ({}, {}, {})
     )
     for field in schema:
         if (column := ranges.get(field.name)) is None:
             continue
         nulls[field.name] = str(column.nulls)
-        if column.nulls == rows or has_null_count_only(field.type):
+        if column.nulls == rows or (column.low is None and has_null_count_only(field.type)):
             continue
         try:
             lows[field.name], highs[field.name] = _format_bounds(field.type, column)
@@ -195,7 +200,8 @@ def _format_statistics(
 
 
 def _encode_members(members: Mapping[str, str]) -> str:
-    return f"{{{','.join(f'{_encode_text(name)}:{value}' for name, value in members.items())}}}"
+    pairs = zip(map(_encode_text, members), members.values(), strict=True)
+    return "{" + ",".join(map("%s:%s".__mod__, pairs)) + "}"
 
 
 def _encode_known(value: Any) -> str:
