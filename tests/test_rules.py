@@ -11,7 +11,7 @@ from tests.mutants import Mutant, marks
 from tests.parser import declaration_mutants, kernel_mutants, learned_mutants, pairing_mutants, reassembly_mutants
 from tests.signals import frame_mutants
 from tests.signals.someip import payload_mutants
-from tests.worker.lake import correction_mutants
+from tests.worker.lake import compaction_mutants, correction_mutants
 from tests.worker.lake.commit import committer_mutants
 from tests.worker.lake.delta import file_mutants, lock_table_mutants
 from tests.worker.model import mutants as fleet_mutants
@@ -36,6 +36,7 @@ MODELS = {
     "payloads": payload_mutants.MUTANTS,
     "frames": frame_mutants.MUTANTS,
     "signals": signals_mutants.MUTANTS,
+    "compaction": compaction_mutants.MUTANTS,
     "corrections": correction_mutants.MUTANTS,
 }
 MUTANTS = {

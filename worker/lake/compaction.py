@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from deltalake.exceptions import DeltaError
 from deltalake.fs import DeltaStorageHandler
 
+from pcaplake.parser.arrow_types import convert_batch
 from pcaplake.worker.errors import Fatal, PcaplakeError
 from pcaplake.worker.runtime import Runtime
 
@@ -120,7 +121,8 @@ async def _commit_rewritten(
             raise outcome
     if not adds:
         return
-    # rule: only files that exist are committed; a VACUUM may have deleted them while this process was stopped
+    # rule: compaction commits only files that exist
+    # a VACUUM may have deleted them while this process was stopped
     if missing := await StageFiles(store).find_missing([f"{table}/{add.path}" for add in adds]):
         done.problems.append(f"{table}: {len(missing)} new files were deleted, for example {missing[0]}: run it again")
         return
@@ -177,13 +179,12 @@ class _Rewriter:
         handler = DeltaStorageHandler(self.store.external_location(self.table), self.store.current_options() or None)
         read = 0
         with pa.PythonFile(handler.open_input_file(path)) as opened, pq.ParquetFile(opened) as parquet:
-            fields = [one for one in self.schema if one.name in parquet.schema_arrow.names]
-            fields = [one for one in fields if one.name not in self.partition_columns]
+            schema = pa.schema([one for one in self.schema if one.name not in self.partition_columns])
+            stored = [name for name in schema.names if name in parquet.schema_arrow.names]
             expected = parquet.metadata.num_rows if file.rows is None else file.rows
-            for batch in parquet.iter_batches(_ROWS_AT_ONCE, columns=[one.name for one in fields]):
+            for batch in parquet.iter_batches(_ROWS_AT_ONCE, columns=stored):
                 read += batch.num_rows
-                arrays = [batch.column(one.name).cast(one.type) for one in fields]
-                yield pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+                yield convert_batch(batch, schema)
         # rule: a compacted file has all rows of the files that it replaces
         if read != expected:
             raise Fatal(f"{self.table}/{path} has {expected:,} rows in the log, and {read:,} were read")

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-from deltalake import ColumnProperties, DeltaTable, WriterProperties
+from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from pcaplake.parser.schemas import TABLES
@@ -30,8 +30,6 @@ from .signal_tables import list_signal_tables
 
 LEAST_RETENTION_DAYS = 7
 _DELETES_AT_ONCE = 64
-_RISING = frozenset({"ts", "ts_ns", "bus_time_ns", "packet_no", "session_id"})
-"""Columns of many values that differ little from their neighbors."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,22 +98,6 @@ def _refuse_unwritable_folders(table: Path) -> None:
     for folder, _, _ in os.walk(table):
         if not os.access(folder, os.W_OK | os.X_OK):
             raise Fatal(f"{folder} cannot be written: run this as the owner of the lake")
-
-
-def writer_properties(table: DeltaTable) -> WriterProperties:
-    """Settings close to those of our own encoder: with the defaults of `deltalake`, files are up to three times as large."""
-    rising = ColumnProperties(dictionary_enabled=False, encoding="DELTA_BINARY_PACKED")
-    plain = ColumnProperties(dictionary_enabled=False)
-    lake_config, names = LakeConfig(), {field.name for field in table.schema().fields}
-    return WriterProperties(
-        compression="ZSTD",
-        compression_level=lake_config.compression_level,
-        max_row_group_size=lake_config.row_group_rows,
-        column_properties={
-            **dict.fromkeys(names & _RISING, rising),
-            **dict.fromkeys(names & {"payload", "raw"}, plain),
-        },
-    )
 
 
 def _maintain_table(

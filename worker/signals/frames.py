@@ -132,7 +132,7 @@ class FrameTable:
         columns = table.metadata().partition_columns
         values = [
             (
-                add["path"],
+                decode_path(add["path"]),  # as the log spells it
                 add["size_bytes"],
                 add["num_records"],
                 {name: _partition_text(add[f"partition.{name}"]) for name in columns},

@@ -51,6 +51,8 @@ class ArrowFile:
             compression=compression,
             compression_level=level,
             store_schema=False,
+            # Parquet's bounds leave NaN out, and readers for which it is the greatest number would miss rows
+            write_statistics=[field.name for field in schema if not pa.types.is_floating(field.type)],
         )
 
     def write_row_group(self, columns: Sequence[pa.Array]) -> None:

@@ -1,0 +1,154 @@
+"""Compaction: which files become one, and what happens to those that cannot be read or are changed meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from pcaplake.worker.errors import Fatal
+from pcaplake.worker.lake.compaction import Compaction, _Rewriter, compact_table, group_small_files
+from pcaplake.worker.lake.config import LakeConfig
+from pcaplake.worker.lake.delta import AddFile, LogStore
+from pcaplake.worker.lake.delta.live_files import LiveFile, LiveFiles, Snapshot
+from pcaplake.worker.lake.staging.partitions import partition_path
+from pcaplake.worker.lake.store.store import Store
+from tests.worker import lakes
+from tests.worker.lake.compaction_mutants import MUTANTS
+from tests.worker.lake.delta.deltas import folder_versions, txn, write_file
+
+SCHEMA = pa.schema([("n", pa.int64()), ("v", pa.string())])
+Patch = pytest.MonkeyPatch
+
+
+def group(sizes: list[int], target: int) -> list[list[int]]:
+    live = {f"{n}": LiveFile(uri=f"{n}", size=size, rows=1, partition_values={}) for n, size in enumerate(sizes)}
+    snapshot = Snapshot(files=LiveFiles(table="t", live=live), txns={}, partition_columns=[])
+    return [[file.size for file in files.values()] for files in group_small_files(snapshot, target)]
+
+
+def test_neighbors_that_fit_into_one_file() -> None:
+    assert group([30, 40, 50, 60, 100, 10], 100) == [[30, 40], [60, 10]]
+    assert group([99, 99, 100], 100) == group([], 100) == []
+
+
+async def create(folder: Path, *, value: str = "a") -> LogStore:
+    """Two files of two rows each in this partition and in `b`."""
+    store = Store.open(folder)
+    log = LogStore(store)
+    await log.create("t", SCHEMA, partition_columns=["v"])
+    adds = [write(folder / "t", name, number) for number, name in enumerate((value, value, "b", "b"))]
+    await log.commit("t", adds, txn=txn(0))
+    return log
+
+
+def write(table: Path, value: str, number: int) -> AddFile:
+    path = f"{partition_path({'v': value})}{number}"
+    rows = pa.table({"n": pa.array([2 * number, 2 * number + 1], pa.int64())})
+    (table / path).parent.mkdir(exist_ok=True)
+    return replace(write_file(table, path, rows), partition_values={"v": value})
+
+
+async def compact(folder: Path) -> Compaction:
+    store = Store.open(folder)
+    return await compact_table(LogStore(store), store, "t", LakeConfig())
+
+
+def rows(folder: Path) -> list[tuple[int, str]]:
+    read = DeltaTable(folder / "t").to_pyarrow_table().to_pydict()
+    return sorted(zip(read["n"], read["v"], strict=True))
+
+
+async def test_each_partition_has_one_file_and_the_same_rows(tmp_path: Path) -> None:
+    await create(tmp_path, value="~")
+    before = rows(tmp_path)
+    assert await compact(tmp_path) == Compaction(removed=4, added=2)
+    assert rows(tmp_path) == before
+    version = [json.loads(line) for line in folder_versions(tmp_path / "t")[-1].splitlines()]
+    assert version[0]["commitInfo"]["operation"] == "OPTIMIZE"
+    changes = [line[kind]["dataChange"] for line in version for kind in ("add", "remove") if kind in line]
+    assert changes == [False] * 6
+    assert await LogStore(Store.open(tmp_path)).read_transaction("t", "app") == 0
+    assert await compact(tmp_path) == Compaction()
+
+
+async def test_a_table_of_appends_alone_is_compacted(tmp_path: Path) -> None:
+    await create(tmp_path)
+    lakes.configure(tmp_path / "t", **{"delta.appendOnly": "true"})
+    assert (await compact(tmp_path)).added == 2
+
+
+async def test_a_blocked_table_is_named_and_stays(tmp_path: Path) -> None:
+    await create(tmp_path)
+    lakes.configure(tmp_path / "t", **{"delta.setTransactionRetentionDuration": "interval 1 day"})
+    with pytest.raises(Fatal, match=r"t was not compacted: t: .*setTransactionRetentionDuration"):
+        await compact(tmp_path)
+
+
+@pytest.mark.parametrize("damage", ["gone", "cut", "other rows"])
+async def test_a_file_that_cannot_be_read_stops_no_other_partition(damage: str, tmp_path: Path) -> None:
+    await create(tmp_path)
+    path = next((tmp_path / "t" / "v=a").iterdir())
+    if damage == "gone":
+        path.unlink()
+    elif damage == "cut":
+        path.write_bytes(path.read_bytes()[:-9])
+    else:
+        write_file(tmp_path / "t", f"v=a/{path.stem}", pa.table({"n": pa.array([1], pa.int64())}))
+    done = await compact(tmp_path)
+    assert (done.removed, done.added, len(done.problems)) == (2, 1, 1)
+    assert done.problems[0].startswith("t: 2 files such as v=a/0.parquet stay small: ")
+
+
+async def test_new_files_that_are_gone_are_not_committed(tmp_path: Path, monkeypatch: Patch) -> None:
+    await create(tmp_path)
+    rewrite, before = _Rewriter.rewrite, rows(tmp_path)
+
+    def rewrite_and_lose(self: _Rewriter, group: dict[str, LiveFile]) -> AddFile:
+        add = rewrite(self, group)
+        (tmp_path / "t" / add.path).unlink()
+        return add
+
+    monkeypatch.setattr(_Rewriter, "rewrite", rewrite_and_lose)
+    done = await compact(tmp_path)
+    assert (done.added, len(done.problems)) == (0, 1)
+    assert rows(tmp_path) == before
+
+
+async def test_files_that_another_program_removes_meanwhile_stay_removed(tmp_path: Path, monkeypatch: Patch) -> None:
+    await create(tmp_path)
+    rewrite = _Rewriter.rewrite
+
+    def rewrite_after_a_delete(self: _Rewriter, group: dict[str, LiveFile]) -> AddFile:
+        if next(iter(group)).startswith("v=a"):
+            DeltaTable(tmp_path / "t").delete("v = 'a'")
+        return rewrite(self, group)
+
+    monkeypatch.setattr(_Rewriter, "rewrite", rewrite_after_a_delete)
+    done = await compact(tmp_path)
+    assert done.added == 0
+    assert "changed the same files" in done.problems[0]
+    assert {value for _, value in rows(tmp_path)} == {"b"}
+
+
+FINDS: dict[str, Callable[[Path, Patch], None]] = {
+    "a file was read in part": lambda folder, _: asyncio.run(
+        test_a_file_that_cannot_be_read_stops_no_other_partition("other rows", folder)
+    ),
+    "new files are gone": lambda folder, patch: asyncio.run(
+        test_new_files_that_are_gone_are_not_committed(folder, patch)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_rule_that_is_left_out_is_noticed(name: str, tmp_path: Path, monkeypatch: Patch) -> None:
+    MUTANTS[name](monkeypatch)
+    with pytest.raises(AssertionError):
+        FINDS[name](tmp_path, monkeypatch)
