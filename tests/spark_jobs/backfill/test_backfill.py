@@ -139,7 +139,7 @@ def test_processes_on_one_machine_share_a_ledger(tmp_path: Path) -> None:
 
 def test_a_lake_that_is_not_there_is_told(tmp_path: Path) -> None:
     work = prepare_work(FleetSettings.load(lake="memory:///nothing"), BackfillOptions(names=("x",), ledger=tmp_path))
-    assert "tables are missing" in str(stage_captures(work, ()).fatal)
+    assert "is not a lake yet" in str(stage_captures(work, ()).fatal)
 
 
 # -- what the driver does -----------------------------------------------------------------------------------------
