@@ -15,6 +15,7 @@ import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 
 import pyarrow as pa
 
@@ -31,7 +32,7 @@ from .blocked_tables import BlockedTables
 from .checkpoints import CheckpointScheduler
 from .committable_files import CommittableFiles
 from .compose import Composer
-from .history import extend_last_batches
+from .history import describe_loss, extend_last_batches
 from .lease import Leadership
 from .manifests import Manifests
 from .progress import Progress
@@ -105,7 +106,12 @@ class Committer:
         self.checkpoints = CheckpointScheduler(parts.log_store, lake_config.checkpoint_interval, runtime.meter)
         self._progress = Progress(tables=frozenset(tables))
         self._manifests = Manifests(parts.store)
-        self._blocked = BlockedTables(parts.log_store, clock=runtime.clock, meter=runtime.meter)
+        self._blocked = BlockedTables(
+            parts.log_store,
+            describe_loss=partial(describe_loss, self._manifests.load),
+            clock=runtime.clock,
+            meter=runtime.meter,
+        )
         self._recovery = Recovery(
             parts, self._manifests, progress=self._progress, blocked=self._blocked, own_tables=tables
         )

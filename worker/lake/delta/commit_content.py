@@ -76,12 +76,13 @@ def build_write_commit(
     request: CommitRequest,
     metadata: Metadata,
     removes: Sequence[RemoveFile],
+    other_txns: Sequence[Txn],
     *,
     txn_id: str,
     engine_info: str,
     millis: int,
 ) -> tuple[Metadata, bytes]:
-    """The metaData after the commit, and the content of its version."""
+    """The metaData after the commit, and the content of its version. `other_txns`: written beside `txn` of the request."""
     table, adds = request.table, request.adds
     for add in adds:
         if add.partition_values.keys() != set(metadata.partition_columns):
@@ -112,9 +113,7 @@ def build_write_commit(
         actions.append(metadata)
     if request.txn is not None:
         actions.append(request.txn)
-    if request.other_txn is not None:
-        actions.append(request.other_txn)
-    return metadata, serialize_actions([*actions, *removes, *adds])
+    return metadata, serialize_actions([*actions, *other_txns, *removes, *adds])
 
 
 def _changed_schema(request: CommitRequest, metadata: Metadata) -> Struct | None:

@@ -28,10 +28,11 @@ from . import checkpoint as checkpoints
 from .actions import AddFile, RemoveFile, Txn
 from .commit_content import CommitRequest, Struct, Swap, build_create_table_commit, build_write_commit
 from .errors import Hidden, RolledBack, SchemaConflict, SwapConflict, TableBlocked, TransactionConflict
+from .foreign_versions import JUDGED, UNJUDGED
 from .live_files import Snapshot, read_live_files
 from .lock_table import LockTable
 from .log_reader import LogReader, TableCache
-from .log_state import LogState, is_still_settled, read_log_state
+from .log_state import LAKE, LogState, is_still_settled, read_log_state
 from .publish import LockTablePublisher, PutIfAbsent, await_both
 from .schema import to_delta_struct
 from .write_support import unsupported_reason
@@ -265,7 +266,12 @@ class LogStore(LogReader):
             return 0
         await self._publisher.settle_versions(table)
         return await checkpoints.delete_expired_log(
-            self._store, table, state.metadata.configuration, temporary=self._publisher.leaves_temporary
+            self._store,
+            table,
+            state.metadata.configuration,
+            temporary=self._publisher.leaves_temporary,
+            # rule: a version is kept until it is judged
+            at_most=state.txns.get(JUDGED, -1) + 1 if LAKE in state.txns else None,
         )
 
     # One attempt
@@ -288,6 +294,15 @@ class LogStore(LogReader):
                 raise TransactionConflict(f"{table}: the last transaction of {app_id} is {last}, not {version}")
         if state.metadata is None:
             raise TableBlocked(f"{table}: the table does not exist; create it, or commit with the schema of the files")
+        more = [] if request.other_txn is None else [request.other_txn]
+        if txn is not None and txn.app_id == LAKE:
+            judgement = await self._judge(cache, state)
+            # rule: a table from which another program has removed rows gets no batch
+            if (loss := judgement.error(table)) is not None and not request.overwrite:
+                raise loss
+            more.append(Txn(app_id=JUDGED, version=state.version + 1))
+            if judgement.unjudged >= 0 and not request.overwrite:
+                more.append(Txn(app_id=UNJUDGED, version=judgement.unjudged))
         if request.swap is not None:
             removes = await self._build_swap_actions(table, state, request.swap)
         else:
@@ -300,6 +315,7 @@ class LogStore(LogReader):
                 request,
                 state.metadata,
                 removes,
+                more,
                 txn_id=txn_id,
                 engine_info=self._engine_info,
                 millis=self._current_millis(),
@@ -320,10 +336,7 @@ class LogStore(LogReader):
         state.move_to_version(number, data)
         state.mark_settled()
         cache.accepted = state.metadata = metadata
-        if txn is not None:
-            state.txns[txn.app_id] = txn.version
-        if request.other_txn is not None:
-            state.txns[request.other_txn.app_id] = request.other_txn.version
+        state.txns |= {one.app_id: one.version for one in [*([] if txn is None else [txn]), *more]}
         cache.stale = False
         return Commit(table=table, version=number, adds=len(request.adds), already=False)
 
