@@ -56,6 +56,11 @@ class BlockedTables:
         if self.reasons.pop(table, None) is not None:
             log.warning("table %s can be written again", table)
 
+    def forget(self) -> None:
+        """Each table is tried again in the next turn."""
+        self.reasons.clear()
+        self._retry_at.clear()
+
     def select_due(self, tables: Collection[str]) -> list[str]:
         """Those of the tables that may be tried now, sorted."""
         now = self._clock()

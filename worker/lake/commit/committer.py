@@ -131,6 +131,10 @@ class Committer:
         """Table -> why it cannot be written."""
         return self._blocked.reasons
 
+    def retry_blocked_tables(self) -> None:
+        """Something was repaired: the next commits block the tables again that still cannot be written."""
+        self._blocked.forget()
+
     @property
     def seconds_since_turn(self) -> float:
         """Seconds since the last turn began, as the leader or as a follower."""

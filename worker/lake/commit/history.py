@@ -15,7 +15,6 @@ import pyarrow as pa
 
 from pcaplake.worker.lake.delta.actions import Txn
 from pcaplake.worker.lake.delta.errors import RolledBack, RowsLost, TableBlocked
-from pcaplake.worker.lake.delta.foreign_versions import JUDGED
 from pcaplake.worker.lake.delta.log_state import LAKE
 from pcaplake.worker.lake.delta.log_store import LogStore
 from pcaplake.worker.lake.ledger import Ledger
@@ -26,6 +25,7 @@ from pcaplake.worker.plain_text import counted
 from .manifests import read_manifest
 
 APP_ID = LAKE  # the application whose transactions in a table are batch numbers
+REPLACED_APP_ID = f"{LAKE}-replaced"  # its transaction in a table is the number of replaced contents without rows there
 _MOST_READ = 512  # manifests without `last_batches`, from older versions
 _AT_ONCE = 16
 
@@ -138,10 +138,17 @@ async def accept_table_loss(
     """
     if await log_store.read_version(table) < 0:
         await log_store.create(table, schema, partition_columns=partition_columns)
-    await accept_removed_rows(log_store, table, await log_store.read_version(table))
+    version = await log_store.read_version(table)
+    if await log_store.known_loss(table) is not None:
+        await accept_removed_rows(log_store, table, version)
     await log_store.commit_transaction(table, Txn(app_id=APP_ID, version=batch), "ACCEPT LOSS")
 
 
 async def accept_removed_rows(log_store: LogStore, table: str, version: int, operation: str = "ACCEPT LOSS") -> None:
-    """Record that the rows of a table are as they should be at this version, whatever other programs did before. Idempotent."""
-    await log_store.commit_transaction(table, Txn(app_id=JUDGED, version=version), operation)
+    """Record that the rows of a table are as they should be at this version, whatever other programs did before. Idempotent.
+
+    A RESTORE may have brought back rows that `--replace-changed` had removed: the next `ingest` removes them again.
+    """
+    again = await log_store.read_transaction(table, REPLACED_APP_ID) > 0
+    other_txn = Txn(app_id=REPLACED_APP_ID, version=0) if again else None
+    await log_store.record_judged(table, version, operation, other_txn=other_txn)

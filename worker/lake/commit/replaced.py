@@ -30,14 +30,15 @@ from pcaplake.worker.lake.records import Manifest, manifest_path
 from pcaplake.worker.lake.store.store import Store
 from pcaplake.worker.plain_text import counted
 
-from .history import find_lost_tables
+from .history import REPLACED_APP_ID, find_lost_tables
 
 FOLDER = "_pcaplake/replaced"
 _FORMAT = 1
 _NAME = re.compile(rf"{FOLDER}/([0-9a-f]{{32}})-(\d{{20}})\.json")
 _AT_ONCE = 500  # captures in one transaction of a table
 CAPTURES_LAST = tuple(sorted(TABLES, key="captures".__eq__))
-APP_ID = "pcaplake-replaced"  # its transaction in a table is the number of records whose rows were removed
+APP_ID = REPLACED_APP_ID  # its transaction in a table is the number of records whose rows were removed
+_REMOVES = f"{APP_ID}-rows"  # of a transaction that marks a DELETE as ours
 
 
 async def read_replaced_batches(store: Store) -> dict[str, int]:
@@ -151,7 +152,7 @@ async def _find_batches_above_head(
 
 
 def _delete_rows(store: Store, name: str, capture_ids: Sequence[str]) -> None:
-    from deltalake import DeltaTable
+    from deltalake import CommitProperties, DeltaTable, Transaction
     from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
     from pcaplake.worker.lake.maintenance import writer_properties
@@ -159,7 +160,8 @@ def _delete_rows(store: Store, name: str, capture_ids: Sequence[str]) -> None:
     try:
         table = DeltaTable(store.external_location(name), storage_options=store.current_options() or None)
         among = ", ".join(f"'{capture_id}'" for capture_id in capture_ids)
-        table.delete(f"capture_id IN ({among})", writer_properties=writer_properties(table))
+        ours = CommitProperties(app_transactions=[Transaction(_REMOVES, table.version())])
+        table.delete(f"capture_id IN ({among})", writer_properties=writer_properties(table), commit_properties=ours)
     except TableNotFoundError:
         return
     except CommitFailedError as error:

@@ -35,7 +35,10 @@ class Swap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitRequest:
-    """The arguments of `LogStore.commit`. `replace_schema`: the table gets the columns of `struct` and no others."""
+    """The arguments of `LogStore.commit`. `replace_schema`: the table gets the columns of `struct` and no others.
+
+    `judged`: the commit records that the rows of the table are as they should be at this version.
+    """
 
     table: str
     adds: Sequence[AddFile] = ()
@@ -47,6 +50,7 @@ class CommitRequest:
     after: int = -1
     expected: Mapping[str, int] = field(default_factory=dict)
     other_txn: Txn | None = None
+    judged: int | None = None
     swap: Swap | None = None
     uploads: asyncio.Future[object] | None = None
 

@@ -62,8 +62,14 @@ class ForeignVersion:
         """What it is, who wrote it and when."""
         selects = self.parameters.get("predicate") or self.parameters.get("mergePredicate")
         to = self.parameters.get("version") or self.parameters.get("timestamp") or self.parameters.get("datetime")
-        what = " ".join([self.operation, *([f"to {to}"] if self.operation == "RESTORE" else [f"where {selects}"] * self.is_edit)])
-        when = "" if self.timestamp is None else f" at {datetime.fromtimestamp(self.timestamp / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
+        what = " ".join(
+            [self.operation, *([f"to {to}"] if self.operation == "RESTORE" else [f"where {selects}"] * self.is_edit)]
+        )
+        when = (
+            ""
+            if self.timestamp is None
+            else f" at {datetime.fromtimestamp(self.timestamp / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
+        )
         return f"version {self.version}, {what} by {self.writer}{when}"
 
 
@@ -80,26 +86,26 @@ class Loss:
 
     def describe(self) -> str:
         rows = "an unknown number of rows" if self.rows is None else counted(max(self.rows, 0), "row")
-        return f"{self.cause.describe()}, took out {rows} of the batches {self.batches.start} to {self.batches.stop - 1}"
+        return (
+            f"{self.cause.describe()}, took out {rows} of the batches {self.batches.start} to {self.batches.stop - 1}"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
     """`version`: up to which the log was read. `losses`: rows that are still out. `unjudged`: the last version that was cleaned
-    away before it was judged, -1: none.
+    away before it was judged, and whose rows nobody has counted since; 0: none.
     """
 
     version: int
     losses: tuple[Loss, ...] = ()
-    unjudged: int = -1
+    unjudged: int = 0
 
     def error(self, table: str) -> RowsLost | None:
         """Why the table is blocked; None: it has lost nothing."""
         if not self.losses:
             return None
-        batches = range(
-            min(loss.batches.start for loss in self.losses), max(loss.batches.stop for loss in self.losses)
-        )
+        batches = range(min(loss.batches.start for loss in self.losses), max(loss.batches.stop for loss in self.losses))
         return RowsLost(table, "; ".join(loss.describe() for loss in self.losses), batches)
 
 
@@ -108,7 +114,7 @@ def parse_foreign_version(version: int, data: bytes) -> ForeignVersion | None:
     lines = parse_json_lines(data)
     if any(is_written_by_pcaplake(line) for line in lines):
         return None
-    info = next((line["commitInfo"] for line in lines if line.get("commitInfo")), {})
+    info: Mapping[str, Any] = next((line["commitInfo"] for line in lines if line.get("commitInfo")), {})
     removes = [line["remove"] for line in lines if line.get("remove")]
     adds = [line["add"] for line in lines if line.get("add")]
     rows = [parse_num_records(add.get("stats") or "") for add in adds if add.get("dataChange", True)]
@@ -134,7 +140,7 @@ async def judge(store: Store, table: str, state: LogState) -> Judgement:
     judged = state.txns.get(JUDGED, -1)
     if state.hides_from < 0:
         await _read_hidden_versions(store, table, state, judged)
-    unjudged = state.hides_from - 1 if state.hides_from > max(judged, 0) + 1 else -1
+    unjudged = state.hides_from - 1 if state.hides_from > max(judged, 0) + 1 else state.txns.get(UNJUDGED, 0)
     work = _Judge(store, table, max(judged, state.emptied))
     for version in sorted(state.foreign):
         if version > work.after:
@@ -209,10 +215,11 @@ class _Judge:
         if target is None:
             # rule: a version of another program that removes more rows than it adds is a loss
             if rows is None or rows > 0 or (foreign.operation == "RESTORE" and foreign.removed):
-                return (*self.losses, Loss(cause=foreign, rows=rows, batches=range(0, last + 1)))
+                return (*self.losses, Loss(cause=foreign, rows=rows, batches=range(last + 1)))
             return self.losses
         had = await read_log_state_at(self._store, self._table, target)
-        assert had is not None and before is not None, "its files were read"
+        assert had is not None, "its files were read"
+        assert before is not None, "its files were read"
         # rule: a table that is restored has the losses of the version that it is restored to
         losses = next((found for version, found in reversed(self._changes) if version <= target), ())
         # rule: a batch that was committed after the version that a table is restored to is lost
@@ -271,4 +278,6 @@ def _count_removed_rows(foreign: ForeignVersion, before: LiveFiles | None) -> in
 
 
 def _own_transactions(state: LogState) -> dict[str, int]:
-    return {app: version for app, version in state.txns.items() if app.startswith(LAKE) and app not in (JUDGED, UNJUDGED)}
+    return {
+        app: version for app, version in state.txns.items() if app.startswith(LAKE) and app not in (JUDGED, UNJUDGED)
+    }

@@ -200,6 +200,15 @@ class LogStore(LogReader):
         """Commit a version that holds nothing but a transaction. `operation`: its name in the history. Raises as `commit`."""
         return await self._commit_request(CommitRequest(table=table, txn=txn, operation=operation))
 
+    async def record_judged(self, table: str, version: int, operation: str, *, other_txn: Txn | None = None) -> Commit:
+        """Record that the rows of a table are as they should be at a version, whatever other programs did up to it.
+
+        Raises as `commit`.
+        """
+        return await self._commit_request(
+            CommitRequest(table=table, judged=version, other_txn=other_txn, operation=operation)
+        )
+
     async def read_snapshot(self, table: str) -> Snapshot | None:
         """The live files of a table for `swap_files`; None: there is no table. Raises TableBlocked, Retryable."""
 
@@ -295,14 +304,8 @@ class LogStore(LogReader):
         if state.metadata is None:
             raise TableBlocked(f"{table}: the table does not exist; create it, or commit with the schema of the files")
         more = [] if request.other_txn is None else [request.other_txn]
-        if txn is not None and txn.app_id == LAKE:
-            judgement = await self._judge(cache, state)
-            # rule: a table from which another program has removed rows gets no batch
-            if (loss := judgement.error(table)) is not None and not request.overwrite:
-                raise loss
-            more.append(Txn(app_id=JUDGED, version=state.version + 1))
-            if judgement.unjudged >= 0 and not request.overwrite:
-                more.append(Txn(app_id=UNJUDGED, version=judgement.unjudged))
+        if (txn is not None and txn.app_id == LAKE) or request.judged is not None:
+            more += await self._judge_before_commit(cache, request, state)
         if request.swap is not None:
             removes = await self._build_swap_actions(table, state, request.swap)
         else:
@@ -339,6 +342,21 @@ class LogStore(LogReader):
         state.txns |= {one.app_id: one.version for one in [*([] if txn is None else [txn]), *more]}
         cache.stale = False
         return Commit(table=table, version=number, adds=len(request.adds), already=False)
+
+    async def _judge_before_commit(self, cache: TableCache, request: CommitRequest, state: LogState) -> list[Txn]:
+        """The transactions that say up to which version the table is judged. Raises RowsLost."""
+        if request.judged is not None:
+            judged, unjudged = max(request.judged, state.txns.get(JUDGED, -1)), 0
+        elif request.overwrite:  # whatever happened to the old rows
+            judged, unjudged = state.version + 1, 0
+        else:
+            judgement = await self._judge(cache, state)
+            # rule: a table from which another program has removed rows gets no batch
+            if (loss := judgement.error(request.table)) is not None:
+                raise loss
+            judged, unjudged = state.version + 1, judgement.unjudged
+        changed = unjudged != state.txns.get(UNJUDGED, 0)
+        return [Txn(app_id=JUDGED, version=judged), *([Txn(app_id=UNJUDGED, version=unjudged)] if changed else [])]
 
     async def _build_remove_actions(self, table: str, state: LogState) -> list[RemoveFile]:
         """For an overwrite: one action for each live file."""
