@@ -12,7 +12,7 @@ from tests.parser import declaration_mutants, kernel_mutants, learned_mutants, p
 from tests.signals import frame_mutants
 from tests.signals.someip import payload_mutants
 from tests.worker.lake.commit import committer_mutants
-from tests.worker.lake.delta import lock_table_mutants
+from tests.worker.lake.delta import foreign_mutants, lock_table_mutants
 from tests.worker.model import mutants as fleet_mutants
 from tests.worker.signals import signals_mutants
 
@@ -26,6 +26,7 @@ MODELS = {
     "fleet": fleet_mutants.MUTANTS,
     "committer": committer_mutants.MUTANTS,
     "lock table": lock_table_mutants.MUTANTS,
+    "foreign versions": foreign_mutants.MUTANTS,
     "parser": kernel_mutants.MUTANTS,
     "reassembly": reassembly_mutants.MUTANTS,
     "parser declarations": declaration_mutants.CLAIMS,

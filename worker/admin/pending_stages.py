@@ -75,7 +75,6 @@ async def find_tables_to_leave_alone(case: Case) -> dict[str, str]:
                 f"batch {last[table]} must be in it and is not: it was dropped or restored to an older version, and restoring it "
                 "needs its files; `pcaplake doctor` says what to do"
             )
-        # rule: files that a RESTORE brings back are kept
         elif (loss := (await judge(case.store, table, log)).error(table)) is not None:
             reasons[table] = str(loss).removeprefix(f"{table}: ")
     return reasons

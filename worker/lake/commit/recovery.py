@@ -78,7 +78,6 @@ class Recovery:
             done, why = -1, str(error)
         if why is not None:
             self._blocked.block(table, why)
-        # rule: a table from which another program has removed rows is blocked before there is anything to commit
         elif (loss := await self._log.known_loss(table)) is not None:
             await self._blocked.block_for_loss(table, loss)
         return done

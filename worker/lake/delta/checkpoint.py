@@ -132,7 +132,7 @@ async def delete_expired_log(
     `delta.enableExpiredLogCleanup` is ignored: tables are created with false, so that Spark and other writers leave the
     clean-up to pcaplake. To keep a log longer, set its retention.
 
-    `at_most`: versions from this one on stay; None: no limit.
+    `at_most`: this version stays readable, and later ones; None: no limit.
 
     `temporary`: also delete temp objects of a log store with a lock table; all their versions must be settled. They are
     deleted before their N.json, which says that they are not needed.

@@ -135,17 +135,13 @@ async def judge(store: Store, table: str, state: LogState) -> Judgement:
 
     Raises TableBlocked for a damaged log, Retryable when it was cleaned up while it was read.
     """
-    if LAKE not in state.txns:
-        return Judgement(version=state.version)
-    judged = state.txns.get(JUDGED, -1)
-    if state.hides_from < 0:
-        await _read_hidden_versions(store, table, state, judged)
-    unjudged = state.hides_from - 1 if state.hides_from > max(judged, 0) + 1 else state.txns.get(UNJUDGED, 0)
-    work = _Judge(store, table, max(judged, state.emptied))
-    for version in sorted(state.foreign):
-        if version > work.after:
-            await work.judge_version(version)
-    return Judgement(version=state.version, losses=work.losses, unjudged=unjudged)
+    losses = await _Judge(store, table).find_losses(state)
+    hidden = state.hides_from > max(state.txns.get(JUDGED, -1), 0) + 1
+    return Judgement(
+        version=state.version,
+        losses=losses,
+        unjudged=state.hides_from - 1 if hidden else state.txns.get(UNJUDGED, 0),
+    )
 
 
 async def _read_hidden_versions(store: Store, table: str, state: LogState, judged: int) -> None:
@@ -182,14 +178,30 @@ async def _get_versions(store: Store, table: str, versions: Iterable[int]) -> li
 
 
 class _Judge:
-    """Judges versions one after the other. `after`: the version up to which nothing has to be judged."""
+    """Judges versions of one table, each of them once."""
 
-    def __init__(self, store: Store, table: str, after: int) -> None:
-        self._store, self._table, self.after = store, table, after
-        self.losses: tuple[Loss, ...] = ()
-        self._changes: list[tuple[int, tuple[Loss, ...]]] = []  # version -> losses from it on
+    def __init__(self, store: Store, table: str) -> None:
+        self._store, self._table = store, table
+        self._known: dict[tuple[int, int], tuple[Loss, ...]] = {}  # version, and where it began -> losses after it
 
-    async def judge_version(self, version: int) -> None:
+    async def find_losses(self, state: LogState) -> tuple[Loss, ...]:
+        """The losses at the version of a state."""
+        losses: tuple[Loss, ...] = ()
+        if LAKE not in state.txns:
+            return losses
+        judged = state.txns.get(JUDGED, -1)
+        # rule: versions that a checkpoint hides are judged too
+        if state.hides_from < 0:
+            await _read_hidden_versions(self._store, self._table, state, judged)
+        after = max(judged, state.emptied)
+        for version in sorted(version for version in state.foreign if version > after):
+            if (version, after) not in self._known:
+                self._known[version, after] = await self._judge_version(version, losses)
+            losses = self._known[version, after]
+        return losses
+
+    async def _judge_version(self, version: int, losses: tuple[Loss, ...]) -> tuple[Loss, ...]:
+        """The losses after a version. `losses`: before it."""
         (data,) = await _get_versions(self._store, self._table, [version])
         if data is None:
             raise Retryable(f"{version_file_path(self._table, version)} was cleaned up while it was read")
@@ -198,40 +210,33 @@ class _Judge:
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise TableBlocked(f"{version_file_path(self._table, version)} is damaged: {error}; restore it") from error
         if foreign is None or foreign.is_edit:
-            return
+            return losses
         before = await read_log_state_at(self._store, self._table, version - 1)
         files = None if before is None else await read_live_files(self._store, self._table, before)
-        target = None
-        if foreign.operation == "RESTORE" and files is not None:
-            target = await self._find_target(foreign, files)
-        self.losses = await self._judge_foreign(foreign, before, files, target)
-        self._changes.append((version, self.losses))
-
-    async def _judge_foreign(
-        self, foreign: ForeignVersion, before: LogState | None, files: LiveFiles | None, target: int | None
-    ) -> tuple[Loss, ...]:
         rows = _count_removed_rows(foreign, files)
         last = 0 if before is None else before.txns.get(LAKE, -1)
-        if target is None:
+        target = None
+        if foreign.operation == "RESTORE" and files is not None:
+            target = await self._find_target(foreign, data, files)
+        if target is None or before is None:
             # rule: a version of another program that removes more rows than it adds is a loss
             if rows is None or rows > 0 or (foreign.operation == "RESTORE" and foreign.removed):
-                return (*self.losses, Loss(cause=foreign, rows=rows, batches=range(last + 1)))
-            return self.losses
+                return (*losses, Loss(cause=foreign, rows=rows, batches=range(last + 1)))
+            return losses
         had = await read_log_state_at(self._store, self._table, target)
-        assert had is not None, "its files were read"
-        assert before is not None, "its files were read"
+        if had is None:
+            raise Retryable(f"the log of {self._table} was cleaned up while it was read")
         # rule: a table that is restored has the losses of the version that it is restored to
-        losses = next((found for version, found in reversed(self._changes) if version <= target), ())
+        losses = await self.find_losses(had)
         # rule: a batch that was committed after the version that a table is restored to is lost
-        if _own_transactions(had) != _own_transactions(before):
+        if _own_transactions(had) != _own_transactions(before) or _is_partly_unjudged(had):
             losses = (*losses, Loss(cause=foreign, rows=rows, batches=range(had.txns.get(LAKE, -1) + 1, last + 1)))
         return losses
 
-    async def _find_target(self, foreign: ForeignVersion, before: LiveFiles) -> int | None:
+    async def _find_target(self, foreign: ForeignVersion, data: bytes, before: LiveFiles) -> int | None:
         """The version whose files are exactly those of the table after a RESTORE; None: there is none, or the log forgot it."""
         after = set(before.live)
-        (data,) = await _get_versions(self._store, self._table, [foreign.version])
-        _apply_paths(before, after, parse_json_lines(data or b""), undo=False)
+        _apply_paths(before, after, parse_json_lines(data), undo=False)
         if after == before.live.keys():
             return foreign.version - 1  # it changes nothing
         if str(said := foreign.parameters.get("version")).isdigit():
@@ -246,10 +251,10 @@ class _Judge:
         while version >= max(0, foreign.version - _MOST_SEARCHED):  # to a time: the newest version with these files
             if live == after:
                 return version
-            (data,) = await _get_versions(self._store, self._table, [version])
-            if data is None:
+            (undone,) = await _get_versions(self._store, self._table, [version])
+            if undone is None:
                 return None
-            _apply_paths(before, live, parse_json_lines(data), undo=True)
+            _apply_paths(before, live, parse_json_lines(undone), undo=True)
             version -= 1
         return None
 
@@ -275,6 +280,11 @@ def _count_removed_rows(foreign: ForeignVersion, before: LiveFiles | None) -> in
     files = [before.live.get(before.relative_path(uri)) for uri in foreign.removed]
     rows = [0 if file is None else file.rows for file in files]  # a file that was not live has no rows
     return None if None in rows else sum(row or 0 for row in rows) - foreign.added_rows
+
+
+def _is_partly_unjudged(state: LogState) -> bool:
+    """Whether versions were cleaned away that an older state may have lost rows by, after pcaplake began to judge versions."""
+    return JUDGED in state.txns and state.hides_from > state.txns[JUDGED] + 1
 
 
 def _own_transactions(state: LogState) -> dict[str, int]:

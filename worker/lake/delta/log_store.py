@@ -279,8 +279,8 @@ class LogStore(LogReader):
             table,
             state.metadata.configuration,
             temporary=self._publisher.leaves_temporary,
-            # rule: a version is kept until it is judged
-            at_most=state.txns.get(JUDGED, -1) + 1 if LAKE in state.txns else None,
+            # rule: the version up to which a table is judged stays readable
+            at_most=state.txns.get(JUDGED, -1) if LAKE in state.txns else None,
         )
 
     # One attempt
@@ -304,8 +304,6 @@ class LogStore(LogReader):
         if state.metadata is None:
             raise TableBlocked(f"{table}: the table does not exist; create it, or commit with the schema of the files")
         more = [] if request.other_txn is None else [request.other_txn]
-        if (txn is not None and txn.app_id == LAKE) or request.judged is not None:
-            more += await self._judge_before_commit(cache, request, state)
         if request.swap is not None:
             removes = await self._build_swap_actions(table, state, request.swap)
         else:
@@ -314,6 +312,8 @@ class LogStore(LogReader):
         try:
             if reason := unsupported_reason(table, state, cache.accepted):
                 raise TableBlocked(reason)
+            if (txn is not None and txn.app_id == LAKE) or request.judged is not None:
+                more += await self._judge_before_commit(cache, request, state)
             metadata, data = build_write_commit(
                 request,
                 state.metadata,
@@ -345,16 +345,18 @@ class LogStore(LogReader):
 
     async def _judge_before_commit(self, cache: TableCache, request: CommitRequest, state: LogState) -> list[Txn]:
         """The transactions that say up to which version the table is judged. Raises RowsLost."""
+        unjudged = 0
         if request.judged is not None:
-            judged, unjudged = max(request.judged, state.txns.get(JUDGED, -1)), 0
-        elif request.overwrite:  # whatever happened to the old rows
-            judged, unjudged = state.version + 1, 0
+            # rule: rows are given up only as far as they were looked at
+            judged = max(request.judged, state.txns.get(JUDGED, -1))
         else:
-            judgement = await self._judge(cache, state)
-            # rule: a table from which another program has removed rows gets no batch
-            if (loss := judgement.error(request.table)) is not None:
-                raise loss
-            judged, unjudged = state.version + 1, judgement.unjudged
+            judged = state.version + 1
+            if not request.overwrite:  # else it does not matter what happened to the old rows
+                judgement = await self._judge(cache, state)
+                # rule: a table from which another program has removed rows gets no batch
+                if (loss := judgement.error(request.table)) is not None:
+                    raise loss
+                unjudged = judgement.unjudged
         changed = unjudged != state.txns.get(UNJUDGED, 0)
         return [Txn(app_id=JUDGED, version=judged), *([Txn(app_id=UNJUDGED, version=unjudged)] if changed else [])]
 
