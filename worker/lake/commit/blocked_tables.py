@@ -28,6 +28,7 @@ class BlockedTables:
         self.reasons: dict[str, str] = {}
         self._described: dict[str, tuple[str, str]] = {}  # table -> its last loss, and the description
         self._retry_at: dict[str, float] = {}
+        self._untried = set[str]()
 
     def block(self, table: str, why: str) -> None:
         """The table cannot be written. The next turn tries it, unless `delay_retry` was called."""
@@ -35,6 +36,7 @@ class BlockedTables:
         if self.reasons.get(table) != why:
             log.error("table %s is blocked: %s", table, why)
         self.reasons[table] = why
+        self._untried.discard(table)
 
     async def block_for_loss(self, table: str, loss: RowsLost) -> None:
         """As `block`, for a table from which another program removed rows."""
@@ -56,10 +58,14 @@ class BlockedTables:
         if self.reasons.pop(table, None) is not None:
             log.warning("table %s can be written again", table)
 
-    def forget(self) -> None:
-        """Each table is tried again in the next turn."""
-        self.reasons.clear()
+    def retry_all(self) -> None:
+        """Something changed that may unblock tables: the next turn tries each of them."""
+        self._untried |= self.reasons.keys()
         self._retry_at.clear()
+
+    def are_blocked(self, tables: frozenset[str]) -> bool:
+        """Whether all of these tables are blocked, and were tried since `retry_all`."""
+        return tables <= self.reasons.keys() - self._untried
 
     def select_due(self, tables: Collection[str]) -> list[str]:
         """Those of the tables that may be tried now, sorted."""

@@ -133,7 +133,7 @@ class Committer:
 
     def retry_blocked_tables(self) -> None:
         """Something was repaired: the next commits block the tables again that still cannot be written."""
-        self._blocked.forget()
+        self._blocked.retry_all()
 
     @property
     def seconds_since_turn(self) -> float:
@@ -245,6 +245,8 @@ class Committer:
             await self._recover_state()
         manifest = await self._compose_batch()
         self._waited = self._waited and manifest is None
+        if manifest is not None and manifest.opens:
+            self._blocked.retry_all()  # it replaces the rows, whatever happened to them
         if manifest is not None and not await self._persist_manifest(manifest):
             await self._recover_state()
         if self._progress.open or self._progress.tables_behind_head:
@@ -372,7 +374,7 @@ class Committer:
     def is_stuck(self) -> bool:
         """Whether all remaining work is in blocked tables."""
         left = self._progress.tables_lacking_open_batches
-        return self._progress.batch is not None and bool(left) and left <= self.blocked.keys()
+        return self._progress.batch is not None and bool(left) and self._blocked.are_blocked(left)
 
     @contextmanager
     def _timed_step(self, name: str) -> Iterator[None]:

@@ -48,6 +48,8 @@ class Recovery:
             if batch > marked:
                 await self._ledger.mark_batch_stages(manifest)
             last, opened[batch] = manifest, manifest.touched_tables
+            if manifest.opens:
+                self._blocked.retry_all()  # its commit replaces the rows, whatever happened to them
             lasts = extend_last_batches(lasts, manifest)
         tables = self._own_tables | frozenset(() if last is None else last.tables)
         done |= await self._read_transactions(tables - self._own_tables)
