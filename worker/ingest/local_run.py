@@ -190,6 +190,10 @@ class Ingest:
         if lost := await find_lost():
             decodings = await read_decodings(lake.store, lost)
             await self._reread_captures({capture_id: decodings.get(capture_id) for capture_id in lost})
+            if self.tally.not_reread:
+                log.warning("captures that lack rows are not read again: %s", self.tally.not_reread)
+            for uri, why in self.tally.failed.items():
+                log.warning("not read again: %s: %s", uri, why)
             await find_lost()
         lake.committer.retry_blocked_tables()
 
