@@ -1,9 +1,9 @@
 """A lake in memory, the real committer and merge window on it, and all that happens to them in one random schedule.
 
-A seed decides whose request is carried out next, and whether it fails, loses its answer, lands late, or is the process's
-last (tests/worker/model/schedules.py). In between others optimize, vacuum and block tables, drop them or set them back,
-RESTORE or empty them and back, overwrite the lake, the ledger loses what an overwrite staged, and days pass. Knows no service and no queue: the model of a
-fleet (tests/worker/model) has these.
+A seed decides whose request is carried out next, and whether it fails, loses its answer, lands late, or is the
+process's last (tests/worker/model/schedules.py). In between others optimize, vacuum and block tables, drop them or set
+them back, RESTORE or empty them and back, overwrite the lake, the ledger loses what an overwrite staged, and days pass.
+Knows no service and no queue: the model of a fleet (tests/worker/model) has these.
 """
 
 from __future__ import annotations
