@@ -206,6 +206,7 @@ METRICS: Mapping[str, Metric] = {
             "TableBlocked": "the table cannot be written until an operator acts",
             "SchemaConflict": "the files do not fit the table's schema",
             "FilesMissing": "files of a stage are gone",
+            "RowsLost": "another program removed rows from the table",
             "RolledBack": "the table was dropped or restored to an older version, or a checkpoint lost its `txn`",
             "OutcomeUnknown": "the commit may have happened; the next attempt finds out",
             "Hidden": "a checkpoint hides whether the commit happened",
