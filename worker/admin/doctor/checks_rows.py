@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from pcaplake.worker.admin.case import Case
+from pcaplake.worker.errors import Retryable
 from pcaplake.worker.lake.commit.history import APP_ID
 from pcaplake.worker.lake.delta.foreign_versions import ForeignVersion, Judgement, judge, list_foreign_versions
 from pcaplake.worker.lake.delta.log_state import LogState, delta_log_path, json_versions
@@ -53,7 +54,12 @@ async def _count_rows(case: Case, table: str, judgement: Judgement, log: LogStat
     else:
         batches = range(0)
         what = f"the versions up to {judgement.unjudged} were cleaned away before they were judged"
-    missing = await find_missing_rows(case.store, ledger, await case.generation_in_use(), table, log.version, batches)
+    generation = await case.generation_in_use()
+    try:
+        missing = await find_missing_rows(case.store, ledger, generation, table, log.version, batches)
+    except Retryable as why:
+        unread = error(f"{what}. Which captures lack rows is not known: {why}", "correct that first", table=table)
+        return replace(unread, not_examined=True)
     if missing:
         accepted = build_removed_rows_repair(case, table, log.version, missing)
         return error(
