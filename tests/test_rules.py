@@ -13,7 +13,7 @@ from tests.signals import frame_mutants
 from tests.signals.someip import payload_mutants
 from tests.worker.lake import compaction_mutants, correction_mutants
 from tests.worker.lake.commit import committer_mutants
-from tests.worker.lake.delta import file_mutants, lock_table_mutants
+from tests.worker.lake.delta import file_mutants, foreign_mutants, lock_table_mutants
 from tests.worker.model import mutants as fleet_mutants
 from tests.worker.signals import signals_mutants
 
@@ -28,6 +28,7 @@ MODELS = {
     "committer": committer_mutants.MUTANTS,
     "files": file_mutants.MUTANTS,
     "lock table": lock_table_mutants.MUTANTS,
+    "foreign versions": foreign_mutants.MUTANTS,
     "parser": kernel_mutants.MUTANTS,
     "reassembly": reassembly_mutants.MUTANTS,
     "parser declarations": declaration_mutants.CLAIMS,

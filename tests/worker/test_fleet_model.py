@@ -34,7 +34,15 @@ HAPPENS = {
         "lose_lease",
     ),
 }
-HARMS = {"drop_table", "roll_back_table", "roll_back_lake_json", "copy_lake", "roll_out"}  # in some seeds of ten
+HARMS = {
+    "drop_table",
+    "roll_back_table",
+    "roll_back_lake_json",
+    "copy_lake",
+    "roll_out",
+    "lose_rows",
+    "give_rows_back",
+}  # in some seeds of ten
 
 
 def seeds(count: int) -> Iterator[int]:
@@ -95,6 +103,7 @@ TOLD: Mapping[str, int] = {
     "an overwrite leaves alone what it has no rows for": 95,
     "what an overwrite has reserved is committed before it begins": 1,
     "a table that lacks a batch is committed to all the same": 245,
+    "a table that lost rows is committed to all the same": 137,
     "a late repeat finds its stage expired, and is taken": 363,
     "what does not fit is composed while its table is gone": 526,
     "an overwrite leaves no record": 19,

@@ -9,6 +9,7 @@ from pcaplake.worker.admin.case import EVERYTHING, Case, iterate_manifests, list
 from pcaplake.worker.errors import Fatal
 from pcaplake.worker.lake.commit.history import read_last_batches
 from pcaplake.worker.lake.delta.errors import TableBlocked
+from pcaplake.worker.lake.delta.foreign_versions import judge
 from pcaplake.worker.lake.identity import rolled_back_message
 from pcaplake.worker.lake.ledger import StageItem
 from pcaplake.worker.lake.records import Stage
@@ -57,7 +58,7 @@ async def find_uncommitted_stages(case: Case) -> dict[str, Stage]:
 
 
 async def find_tables_to_leave_alone(case: Case) -> dict[str, str]:
-    """Tables that lack a batch or have an unreadable log, with the reason. Call `find_uncommitted_stages` first.
+    """Tables that lack a batch or rows, or have an unreadable log, with the reason. Call `find_uncommitted_stages` first.
 
     Such a table is repaired by restoring its log, and the restored log needs files that the current log does not name. A
     version written meanwhile would take the place of a lost one. Raises Fatal for a manifest that cannot be read.
@@ -74,4 +75,6 @@ async def find_tables_to_leave_alone(case: Case) -> dict[str, str]:
                 f"batch {last[table]} must be in it and is not: it was dropped or restored to an older version, and restoring it "
                 "needs its files; `pcaplake doctor` says what to do"
             )
+        elif (loss := (await judge(case.store, table, log)).error(table)) is not None:
+            reasons[table] = str(loss).removeprefix(f"{table}: ")
     return reasons

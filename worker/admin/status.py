@@ -19,6 +19,7 @@ from pcaplake.worker.admin.open_case import Subject, open_case
 from pcaplake.worker.errors import Fatal, NotAllowed, PcaplakeError
 from pcaplake.worker.lake.commit.history import APP_ID
 from pcaplake.worker.lake.delta.errors import TableBlocked
+from pcaplake.worker.lake.delta.foreign_versions import judge
 from pcaplake.worker.lake.delta.live_files import LiveFiles, read_live_files
 from pcaplake.worker.lake.delta.log_state import LogState, read_last_checkpoint_hint, update_log_state
 from pcaplake.worker.lake.delta.write_support import unsupported_reason
@@ -180,6 +181,7 @@ class LakeWatch:
         last = await read_last_checkpoint_hint(store, name)
         meta = None if last is None else await store.head(last.part_paths(name)[0])
         created_at = None if meta is None else round(meta.last_modified.timestamp() * 1000)
+        loss = (await judge(store, name, log)).error(name)
         return TableStatus(
             version=log.version,
             txn=log.txns.get(APP_ID, -1),
@@ -188,7 +190,7 @@ class LakeWatch:
             bytes=files.total_bytes,
             checkpoint=None if last is None else last.version,
             checkpoint_age=_age_seconds(now, created_at),
-            blocked=unsupported_reason(name, log, None),
+            blocked=unsupported_reason(name, log, None) or (None if loss is None else str(loss)),
         )
 
     async def _update_live_files(self, name: str) -> LiveFiles:

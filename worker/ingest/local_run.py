@@ -21,9 +21,10 @@ from pcaplake.worker.captures.source import Sources
 from pcaplake.worker.errors import Fatal, Retryable
 from pcaplake.worker.lake.commit.swaps import read_notes
 from pcaplake.worker.lake.lake import Lake, LedgerTimeout
+from pcaplake.worker.lake.missing_rows import find_lost_captures
 from pcaplake.worker.lake.records import Capture
 from pcaplake.worker.lake.staging.window import MAX_CAPTURES
-from pcaplake.worker.lake.tables import Decoding, read_decodings
+from pcaplake.worker.lake.tables import SCHEMAS, Decoding, read_decodings
 from pcaplake.worker.plain_text import counted
 
 from .pipeline import QUARANTINED, Reader
@@ -130,6 +131,8 @@ class Ingest:
             if self.tally.kept:
                 return
             await self._lake.replace_all()
+        elif self._reread and not self.stopped:
+            await self._reread_lost_captures()
         await self._drain_until_settled()
         try:
             self.tally.changed = sorted(await self._lake.uris_with_other_contents(self._read_uris))
@@ -176,10 +179,29 @@ class Ingest:
                 outdated[capture_id] = decoding
         return outdated
 
-    async def _reread_captures(self, outdated: Mapping[str, Decoding]) -> None:
+    async def _reread_lost_captures(self) -> None:
+        """Read captures of this run again whose rows another program has removed, and unblock tables that are then complete."""
+        lake = self._lake
+
+        async def find_lost() -> set[str]:
+            lost = await find_lost_captures(lake.store, lake.log, lake.ledger, lake.generation, SCHEMAS)
+            return {one.capture_id for missing in lost.values() for one in missing} & self._known.keys()
+
+        if lost := await find_lost():
+            decodings = await read_decodings(lake.store, lost)
+            await self._reread_captures({capture_id: decodings.get(capture_id) for capture_id in lost})
+            if self.tally.not_reread:
+                log.warning("captures that lack rows are not read again: %s", self.tally.not_reread)
+            for uri, why in self.tally.failed.items():
+                log.warning("not read again: %s: %s", uri, why)
+            await find_lost()
+        lake.committer.retry_blocked_tables()
+
+    async def _reread_captures(self, outdated: Mapping[str, Decoding | None]) -> None:
         from .reread import Rereader, reason_not_to_reread
 
-        why = await reason_not_to_reread(self._lake, self._reader, outdated, accept_loss=self._accept_loss)
+        known = {capture_id: decoding for capture_id, decoding in outdated.items() if decoding is not None}
+        why = await reason_not_to_reread(self._lake, self._reader, known, accept_loss=self._accept_loss)
         if why:
             self.tally.not_reread = why
             return
@@ -194,7 +216,7 @@ class Ingest:
             on_read=self._count_reread_capture,
         )
         await rereader.run(captures)
-        self.tally.reread = len(rereader.done)
+        self.tally.reread += len(rereader.done)
         self.tally.failed |= rereader.failed
         await self._compare_decodings()
 

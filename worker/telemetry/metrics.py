@@ -223,6 +223,7 @@ METRICS: Mapping[str, Metric] = {
             "SchemaConflict": "the files do not fit the table's schema",
             "InvalidFile": "a file that no reader could use",
             "FilesMissing": "files of a stage are gone",
+            "RowsLost": "another program removed rows from the table",
             "RolledBack": "the table was dropped or restored to an older version, or a checkpoint lost its `txn`",
             "OutcomeUnknown": "the commit may have happened; the next attempt finds out",
             "Hidden": "a checkpoint hides whether the commit happened",

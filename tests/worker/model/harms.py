@@ -40,7 +40,7 @@ class Harms:
     def drop(self) -> bool:
         """A table goes, with its files. False: nothing was done."""
         table = self._rng.choice(self._tables.names)
-        if self._taken:
+        if self._taken or self._tables.set_back:
             return False
         self._take(table, 0, [path for path in self._store.objects if path.startswith(f"{table}/")])
         return True
@@ -55,7 +55,7 @@ class Harms:
             said = {n: line["txn"]["version"] for n in log for line in parse_json_lines(log[n]) if "txn" in line}
             there = [n for n, batch in said.items() if batch >= last_batches.get(table, 1 << 62)]
             lowest = self._tables.horizon(table) + 1
-            if not self._taken and there and min(there) >= lowest:
+            if not (self._taken or self._tables.set_back) and there and min(there) >= lowest:
                 first = self._rng.randint(lowest, min(there))
                 self._take(
                     table, first, [f"{table}/_delta_log/{number:020d}.json" for number in range(first, len(log))]

@@ -16,6 +16,7 @@ from pcaplake.worker.lake.commit.committer import Committer
 from pcaplake.worker.lake.commit.compose import Composer
 from pcaplake.worker.lake.commit.recovery import Recovery
 from pcaplake.worker.lake.commit.table_commits import TableCommits
+from pcaplake.worker.lake.delta.log_store import LogStore
 from pcaplake.worker.lake.lake import Lake
 from pcaplake.worker.lake.records import Manifest, Stage
 from pcaplake.worker.lake.staging.window import Window
@@ -245,6 +246,11 @@ MUTANTS: Mapping[str, Mutant] = {
     "a table that lacks a batch is committed to all the same": Mutant(
         TableCommits._reread_transaction,
         "a table that lacks a batch is blocked",
+        NEVER,
+    ),
+    "a table that lost rows is committed to all the same": Mutant(
+        LogStore._judge_before_commit,
+        "a table from which another program has removed rows gets no batch",
         NEVER,
     ),
     "what a table must have is known of the tables in the manifest of head only": Mutant(

@@ -11,6 +11,7 @@ import random
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
@@ -87,6 +88,7 @@ class Tables:
         self._java = {} if lock_table is None else {name: Java(store, lock_table, name, now) for name in names}
         self._writing: list[Iterator[str]] = []
         self._made = 0
+        self.set_back: dict[str, int] = {}  # table that others took rows out of -> its version before
 
     @property
     def names(self) -> list[str]:
@@ -119,11 +121,11 @@ class Tables:
         hint = self.store.objects.get(f"{table}/_delta_log/_last_checkpoint")
         return 0 if hint is None else int(json.loads(hint[0])["version"])
 
-    def live(self, table: str) -> dict[str, dict[str, Any]]:
-        """path -> Add, of what is in the table."""
+    def live(self, table: str, version: int | None = None) -> dict[str, dict[str, Any]]:
+        """path -> Add, of what is in the table, or was in it at a version."""
         files: dict[str, dict[str, Any]] = {}
-        for version in self.log(table):
-            for action in version:  # within a version removes and adds have different paths
+        for actions in self.log(table)[: None if version is None else version + 1]:
+            for action in actions:  # within a version removes and adds have different paths
                 if "remove" in action:
                     files.pop(action["remove"]["path"], None)
                 if "add" in action:
@@ -161,10 +163,18 @@ class Tables:
         if table in self._java:
             self._java[table].list_from()
 
-    def _commit(self, table: str, actions: Sequence[Mapping[str, Any]], *, whole: bool) -> None:
+    def _commit(
+        self,
+        table: str,
+        actions: Sequence[Mapping[str, Any]],
+        *,
+        whole: bool,
+        operation: str = "OPTIMIZE",
+        parameters: Mapping[str, object] = MappingProxyType({}),
+    ) -> None:
         """The next version; under a lock table it may be left half-way unless it must be `whole`."""
         version = len(self.log(table))
-        info = {"commitInfo": {"timestamp": 0, "operation": "OPTIMIZE", "operationParameters": {}}}
+        info = {"commitInfo": {"timestamp": 0, "operation": operation, "operationParameters": dict(parameters)}}
         data = "".join(json.dumps(action) + "\n" for action in [info, *actions]).encode()
         if table not in self._java:
             self.store.put_past_faults(f"{table}/_delta_log/{version:020d}.json", data)
@@ -211,6 +221,48 @@ class Tables:
         add = {**next(iter(live.values())), "path": path, "dataChange": False, "stats": ""}
         self._commit(table, [*gone, {"add": add}], whole=False)
 
+    def lose_rows(self) -> None:
+        """Somebody restores a table to an older version, or empties it, or overwrites it with some of its files."""
+        table = self._any()
+        self._look(table)
+        live, last = self.live(table), len(self.log(table)) - 1
+        version = self._rng.randint(self.horizon(table), last)
+        some = dict(self._rng.sample(sorted(live.items()), self._rng.randint(0, len(live))))
+        operation, new = self._rng.choice(
+            [
+                ("RESTORE", self.live(table, version)),
+                ("RESTORE", self.live(table, version)),
+                ("DELETE", {}),
+                ("WRITE", some),
+            ]
+        )
+        there = all(f"{table}/{path}" in self.store.objects for path in new)
+        if table not in self.set_back and there and live.keys() - new.keys():
+            self.set_back[table] = last
+            self._replace_files(table, new, operation, {"version": version} if operation == "RESTORE" else {})
+
+    def give_rows_back(self) -> None:
+        """They are restored to where they were, unless a batch has replaced all rows since."""
+        for table in [table for table in self.set_back if table in self.names]:
+            self._look(table)
+            version = self.set_back.pop(table)
+            since = self.log(table)[version + 1 :]
+            if not any(
+                action["txn"]["appId"] == "pcaplake" for actions in since for action in actions if "txn" in action
+            ):
+                self._replace_files(table, self.live(table, version), "RESTORE", {"version": str(version)})
+
+    def _replace_files(
+        self, table: str, new: Mapping[str, Mapping[str, Any]], operation: str, parameters: Mapping[str, object]
+    ) -> None:
+        live = self.live(table)
+        gone = [
+            {"remove": {"path": path, "dataChange": True, "deletionTimestamp": self._millis()}}
+            for path in live.keys() - new.keys()
+        ]
+        adds = [{"add": {**new[path], "dataChange": True}} for path in new.keys() - live.keys()]
+        self._commit(table, [*gone, *adds], whole=True, operation=operation, parameters=parameters)
+
     def _millis(self) -> int:
         return round(self._now() * 1000)
 
@@ -242,7 +294,7 @@ class Tables:
         table = self._any()
         self._look(table)
         log, metadata = self.log(table), self._metadata(table)
-        if len(log) < 2 or metadata != self._metadata(table, 0):
+        if table in self.set_back or len(log) < 2 or metadata != self._metadata(table, 0):
             return
         said = [action["txn"] for version in log for action in version if "txn" in action]
         data = checkpoint_bytes(
@@ -267,7 +319,7 @@ class Tables:
     def unneeded(self, days: float) -> list[str]:
         """What a VACUUM that begins now will delete."""
         found = []
-        for table in self.names:
+        for table in [table for table in self.names if table not in self.set_back]:
             self._look(table)
             live = self.live(table)
             for path, (_, meta) in self.store.objects.items():

@@ -102,6 +102,8 @@ class World:
         self.harms_rng = random.Random(f"harms of {seed}")  # so is this
         self._harms = Harms(self.tables, self.lock_table, self.harms_rng)
         self._are_harmed = seed % 10 in (5, 6, 7)
+        self._rows_rng = random.Random(f"rows of {seed}")
+        self._lose_rows = seed % 11 == 5
         self.overwrites = Overwrites(self, seed, recorded=records)
         self.rollouts = Rollouts(self, seed, KNOBS) if seed % 10 in (2, 4) else None
         self._older: tuple[bytes, ObjectMeta] | None = None  # lake.json before the last overwrite
@@ -301,6 +303,10 @@ class World:
             self.tables.append()
 
     def harm(self) -> None:
+        if self._lose_rows and self._rows_rng.random() < 0.2:
+            kind = self._rows_rng.choice([self.tables.lose_rows, self.tables.lose_rows, self.tables.give_rows_back])
+            self.schedule.tell(kind.__name__, kind.__name__)
+            kind()
         if not self._are_harmed or self.harms_rng.random() < 0.5:
             return
         table = [self.drop_table, self.roll_back_table, self.roll_back_table]
@@ -337,13 +343,14 @@ class World:
 
     def put_back_what_was_harmed(self) -> None:
         self._harms.put_back()
+        self.tables.give_rows_back()
         if self._newest is not None:
             self._put_lake_json(self._newest)
             self._newest = None
 
     def copy_lake(self) -> bool:
         """As it is at this moment, to another place."""
-        harmed = self._newest is not None or len(self.tables.names) < len(NUMBERS)
+        harmed = self._newest is not None or self.tables.set_back or len(self.tables.names) < len(NUMBERS)
         if self._copied is not None or harmed or any(map(self._is_untold, self.tables.names)):
             return False
         self._copied = Copy(self)

@@ -20,11 +20,12 @@ from pcaplake.parser.schemas import TABLES
 from pcaplake.worker.admin.case import Case
 from pcaplake.worker.errors import Retryable
 from pcaplake.worker.lake.commit import losses
-from pcaplake.worker.lake.commit.history import accept_table_loss
+from pcaplake.worker.lake.commit.history import accept_removed_rows, accept_table_loss
 from pcaplake.worker.lake.config import LakeConfig, table_partition_columns
 from pcaplake.worker.lake.delta.lock_table_upkeep import delete_entries_of_gone_tables
 from pcaplake.worker.lake.delta.log_store import LogStore
 from pcaplake.worker.lake.identity import compute_capture_id
+from pcaplake.worker.lake.missing_rows import MissingRows, describe_missing
 from pcaplake.worker.lake.records import Capture, Manifest, Stage, list_uris
 from pcaplake.worker.lake.staging.window import Window
 from pcaplake.worker.plain_text import counted
@@ -90,6 +91,36 @@ def build_table_loss_repair(case: Case, table: str, batch: int, rows: str) -> Re
         make=give_up_table_rows,
         accepts_loss=True,
     )
+
+
+def build_removed_rows_repair(case: Case, table: str, version: int, missing: Sequence[MissingRows]) -> Repair:
+    """Accept that another program removed rows of a table, up to this version of it."""
+    lost = describe_missing(missing)
+
+    async def give_up_removed_rows() -> str:
+        detail = f"another program removed rows from {table}, up to its version {version}: {lost}"
+        await _quarantine_captures(
+            case, f"{table}/version-{version}", {one.capture_id: one.uri for one in missing}, detail
+        )
+        await accept_removed_rows(LogStore(case.store, lock_table=case.lock_table), table, version)
+        return f"{table} can be written again; {lost} are given up"
+
+    return Repair(
+        what=f"continue without rows that another program removed from {table}: {lost}",
+        make=give_up_removed_rows,
+        accepts_loss=True,
+    )
+
+
+def build_complete_table_repair(case: Case, table: str, version: int) -> Repair:
+    """Record that no capture lacks rows in this version of a table."""
+
+    async def record_complete_table() -> str:
+        log_store = LogStore(case.store, lock_table=case.lock_table)
+        await accept_removed_rows(log_store, table, version, "ROWS COUNTED")
+        return f"{table}: recorded that no capture lacks rows in version {version}"
+
+    return Repair(what=f"record that no capture lacks rows in {table}", make=record_complete_table)
 
 
 def build_capture_loss_repair(case: Case, manifest: Manifest, lost: Sequence[Capture]) -> Repair:

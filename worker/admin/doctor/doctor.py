@@ -25,6 +25,7 @@ from .checks_lock_table import check_lock_entries, check_lock_table
 from .checks_queue import QueueClients, check_queue
 from .checks_replaced import check_replaced_contents, check_swapped_rows
 from .checks_returned import check_returned_captures
+from .checks_rows import check_removed_rows
 from .checks_services import (
     check_capture_access,
     check_clocks,
@@ -48,6 +49,7 @@ CHECKS: Mapping[str, Check] = {  # the first ones open what the others need
     "versions": check_log_versions,
     "transactions": check_transactions,
     "ledger contents": check_ledger_contents,
+    "rows": check_removed_rows,
     "blocked": check_blocked_tables,
     "held": check_held_stages,
     "returned": check_returned_captures,
@@ -57,7 +59,7 @@ CHECKS: Mapping[str, Check] = {  # the first ones open what the others need
     "files": check_files,
 }
 _CONSISTENCY = frozenset({"lake.json", "ledger", "versions", "transactions", "ledger contents"})
-_FINDS_LOSSES = frozenset({"transactions", "held", "pending"})
+_FINDS_LOSSES = frozenset({"transactions", "rows", "held", "pending"})
 
 
 async def examine_lake(case: Case, begin: Callable[[str], None] = lambda check: None) -> list[Finding]:

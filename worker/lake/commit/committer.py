@@ -15,6 +15,7 @@ import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 
 import pyarrow as pa
 
@@ -31,7 +32,7 @@ from .blocked_tables import BlockedTables
 from .checkpoints import CheckpointScheduler
 from .committable_files import CommittableFiles
 from .compose import Composer
-from .history import extend_last_batches
+from .history import describe_loss, extend_last_batches
 from .lease import Leadership
 from .manifests import Manifests
 from .progress import Progress
@@ -105,7 +106,12 @@ class Committer:
         self.checkpoints = CheckpointScheduler(parts.log_store, lake_config.checkpoint_interval, runtime.meter)
         self._progress = Progress(tables=frozenset(tables))
         self._manifests = Manifests(parts.store)
-        self._blocked = BlockedTables(parts.log_store, clock=runtime.clock, meter=runtime.meter)
+        self._blocked = BlockedTables(
+            parts.log_store,
+            describe_loss=partial(describe_loss, self._manifests.load),
+            clock=runtime.clock,
+            meter=runtime.meter,
+        )
         self._recovery = Recovery(
             parts, self._manifests, progress=self._progress, blocked=self._blocked, own_tables=tables
         )
@@ -124,6 +130,10 @@ class Committer:
     def blocked(self) -> dict[str, str]:
         """Table -> why it cannot be written."""
         return self._blocked.reasons
+
+    def retry_blocked_tables(self) -> None:
+        """Something was repaired: the next commits block the tables again that still cannot be written."""
+        self._blocked.retry_all()
 
     @property
     def seconds_since_turn(self) -> float:
@@ -235,6 +245,8 @@ class Committer:
             await self._recover_state()
         manifest = await self._compose_batch()
         self._waited = self._waited and manifest is None
+        if manifest is not None and manifest.opens:
+            self._blocked.retry_all()  # it replaces the rows, whatever happened to them
         if manifest is not None and not await self._persist_manifest(manifest):
             await self._recover_state()
         if self._progress.open or self._progress.tables_behind_head:
@@ -362,7 +374,7 @@ class Committer:
     def is_stuck(self) -> bool:
         """Whether all remaining work is in blocked tables."""
         left = self._progress.tables_lacking_open_batches
-        return self._progress.batch is not None and bool(left) and left <= self.blocked.keys()
+        return self._progress.batch is not None and bool(left) and self._blocked.are_blocked(left)
 
     @contextmanager
     def _timed_step(self, name: str) -> Iterator[None]:

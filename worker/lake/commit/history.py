@@ -14,15 +14,18 @@ from functools import partial
 import pyarrow as pa
 
 from pcaplake.worker.lake.delta.actions import Txn
-from pcaplake.worker.lake.delta.errors import RolledBack, TableBlocked
+from pcaplake.worker.lake.delta.errors import RolledBack, RowsLost, TableBlocked
+from pcaplake.worker.lake.delta.log_state import LAKE
 from pcaplake.worker.lake.delta.log_store import LogStore
 from pcaplake.worker.lake.ledger import Ledger
-from pcaplake.worker.lake.records import Manifest
+from pcaplake.worker.lake.records import Capture, Manifest, list_uris
 from pcaplake.worker.lake.store.store import Store
+from pcaplake.worker.plain_text import counted
 
 from .manifests import read_manifest
 
-APP_ID = "pcaplake"  # the application whose transactions in a table are batch numbers
+APP_ID = LAKE  # the application whose transactions in a table are batch numbers
+REPLACED_APP_ID = f"{LAKE}-replaced"  # its transaction in a table is the number of replaced contents without rows there
 _MOST_READ = 512  # manifests without `last_batches`, from older versions
 _AT_ONCE = 16
 
@@ -80,7 +83,8 @@ async def read_last_batches(store: Store, ledger: Ledger) -> dict[str, int]:
 
 
 async def find_lost_tables(store: Store, log_store: LogStore, ledger: Ledger) -> dict[str, str]:
-    """Tables that lack a batch up to the ledger's head, and tables whose log cannot be read, with the reason.
+    """Tables that lack a batch up to the ledger's head or rows that another program removed, and tables whose log cannot be
+    read, with the reason.
 
     Raises Fatal for a manifest that cannot be read.
     """
@@ -91,9 +95,24 @@ async def find_lost_tables(store: Store, log_store: LogStore, ledger: Ledger) ->
             done = await log_store.read_transaction(table, APP_ID)
             if done < batch:
                 reasons[table] = str(RolledBack(table, batch, done, await log_store.read_version(table)))
+            elif (loss := await log_store.known_loss(table)) is not None:
+                reasons[table] = await describe_loss(partial(read_manifest, store), table, loss)
         except TableBlocked as blocked:
             reasons[table] = str(blocked)
     return {table: why.removeprefix(f"{table}: ") for table, why in reasons.items()}
+
+
+async def describe_loss(load: Load, table: str, loss: RowsLost) -> str:
+    """Why a table is blocked from which another program removed rows, with the captures that may be concerned."""
+    captures: dict[str, Capture] = {}
+    for batch in reversed(loss.batches[-_MOST_READ:]):
+        manifest = await load(batch)
+        for stage in () if manifest is None else manifest.stages:
+            captures |= {capture.capture_id: capture for capture in stage.captures if table in stage.adds}
+        if manifest is not None and manifest.opens:  # the rows of earlier batches were replaced
+            break
+    named = f"{counted(len(captures), 'capture')} may lack rows there: {list_uris(list(captures.values()))}"
+    return f"{loss}. {named}" if captures else str(loss)
 
 
 async def find_tables_written_above_head(store: Store, ledger: Ledger) -> set[str]:
@@ -108,7 +127,7 @@ async def find_tables_written_above_head(store: Store, ledger: Ledger) -> set[st
 async def accept_table_loss(
     log_store: LogStore, table: str, schema: pa.Schema, partition_columns: Sequence[str], batch: int
 ) -> None:
-    """Make a table that was dropped or restored to an older version writable again, without the rows that it lost. Idempotent.
+    """Make a table that lost batches or rows writable again, without the rows that it lost. Idempotent.
 
     Creates the table if it is absent, partitioned by `partition_columns` (those of its `schema`, see
     `table_partition_columns`), and commits `txn` (pcaplake, `batch`) without files. `batch`: `read_last_batches(...)[table]`;
@@ -119,4 +138,17 @@ async def accept_table_loss(
     """
     if await log_store.read_version(table) < 0:
         await log_store.create(table, schema, partition_columns=partition_columns)
+    version = await log_store.read_version(table)
+    if await log_store.known_loss(table) is not None:
+        await accept_removed_rows(log_store, table, version)
     await log_store.commit_transaction(table, Txn(app_id=APP_ID, version=batch), "ACCEPT LOSS")
+
+
+async def accept_removed_rows(log_store: LogStore, table: str, version: int, operation: str = "ACCEPT LOSS") -> None:
+    """Record that the rows of a table are as they should be at this version, whatever other programs did before. Idempotent.
+
+    A RESTORE may have brought back rows that `--replace-changed` had removed: the next `ingest` removes them again.
+    """
+    again = await log_store.read_transaction(table, REPLACED_APP_ID) > 0
+    other_txn = Txn(app_id=REPLACED_APP_ID, version=0) if again else None
+    await log_store.record_judged(table, version, operation, other_txn=other_txn)

@@ -48,6 +48,8 @@ class Recovery:
             if batch > marked:
                 await self._ledger.mark_batch_stages(manifest)
             last, opened[batch] = manifest, manifest.touched_tables
+            if manifest.opens:
+                self._blocked.retry_all()  # its commit replaces the rows, whatever happened to them
             lasts = extend_last_batches(lasts, manifest)
         tables = self._own_tables | frozenset(() if last is None else last.tables)
         done |= await self._read_transactions(tables - self._own_tables)
@@ -78,4 +80,6 @@ class Recovery:
             done, why = -1, str(error)
         if why is not None:
             self._blocked.block(table, why)
+        elif (loss := await self._log.known_loss(table)) is not None:
+            await self._blocked.block_for_loss(table, loss)
         return done

@@ -37,7 +37,7 @@ from pcaplake.worker.plain_text import counted
 from pcaplake.worker.runtime import Runtime
 
 from .copy_rows import copy_other_rows, require_files
-from .history import find_lost_tables
+from .history import REPLACED_APP_ID, find_lost_tables
 
 FOLDER = "_pcaplake/replaced"
 _FORMAT = 1
@@ -45,7 +45,7 @@ _NAME = re.compile(rf"{FOLDER}/([0-9a-f]{{32}})-(\d{{20}})\.json")
 _AT_ONCE = 500  # captures in one transaction of the ledger
 _ATTEMPTS = 5
 CAPTURES_LAST = tuple(sorted(TABLES, key="captures".__eq__))
-APP_ID = "pcaplake-replaced"  # its transaction in a table is the number of records whose rows were removed
+APP_ID = REPLACED_APP_ID  # its transaction in a table is the number of records whose rows were removed
 
 
 async def read_replaced_batches(store: Store) -> dict[str, int]:

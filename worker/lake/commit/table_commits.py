@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from pcaplake.worker.lake.config import table_partition_columns
 from pcaplake.worker.lake.delta.actions import AddFile, Txn
-from pcaplake.worker.lake.delta.errors import RolledBack, SchemaConflict, TableBlocked
+from pcaplake.worker.lake.delta.errors import RolledBack, RowsLost, SchemaConflict, TableBlocked
 from pcaplake.worker.lake.lake_parts import LakeParts
 from pcaplake.worker.lake.records import Manifest
 
@@ -53,6 +53,11 @@ class TableCommits:
                     with self._timed_step(f"commit.4 {table}"):
                         await self._commit_batch_to_table(table, await self._manifests.require(batch), now)
                     self._progress.done[table] = batch
+            if table in self._blocked.reasons and (loss := await self._log.known_loss(table)) is not None:
+                raise loss  # the table may have had these batches before
+        except RowsLost as loss:
+            await self._blocked.block_for_loss(table, loss)
+            self._blocked.delay_retry(table)
         except (TableBlocked, SchemaConflict, FilesMissing, RolledBack) as error:
             if isinstance(error, FilesMissing):  # the log store counts the others
                 self._blocked.count_failure(table, FilesMissing)

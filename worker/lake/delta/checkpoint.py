@@ -93,7 +93,12 @@ def _sync_files_and_folder(files: Sequence[Path]) -> None:
 
 
 async def delete_expired_log(
-    store: Store, table: str, configuration: Mapping[str, str], *, temporary: bool = False
+    store: Store,
+    table: str,
+    configuration: Mapping[str, str],
+    *,
+    temporary: bool = False,
+    at_most: int | None = None,
 ) -> int:
     """Delete the expired part of a log, in ascending order, one by one, and return how many objects were deleted.
 
@@ -105,6 +110,8 @@ async def delete_expired_log(
     `delta.enableExpiredLogCleanup` is ignored: tables are created with false, so that Spark and other writers leave the
     clean-up to pcaplake. To keep a log longer, set its retention.
 
+    `at_most`: this version stays readable, and later ones; None: no limit.
+
     `temporary`: also delete temp objects of a log store with a lock table; all their versions must be settled. They are
     deleted before their N.json, which says that they are not needed.
     """
@@ -113,7 +120,8 @@ async def delete_expired_log(
         return 0
     listing = await store.list(delta_log_path(table))
     doomed = _list_unneeded_temp_objects(table, listing, last.version) if temporary else []
-    expired, checkpoint = _select_expired_objects(listing, configuration, last.version, table)
+    newest = last.version if at_most is None else min(last.version, at_most)
+    expired, checkpoint = _select_expired_objects(listing, configuration, newest, table)
     if checkpoint is not None:
         await _sync_local_files(store, checkpoint.part_paths(table))
     for path in [*doomed, *expired]:

@@ -39,7 +39,10 @@ class Swap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitRequest:
-    """The arguments of `LogStore.commit`. `replace_schema`: the table gets the columns of `struct` and no others."""
+    """The arguments of `LogStore.commit`. `replace_schema`: the table gets the columns of `struct` and no others.
+
+    `judged`: the commit records that the rows of the table are as they should be at this version.
+    """
 
     table: str
     adds: Sequence[AddFile] = ()
@@ -51,6 +54,7 @@ class CommitRequest:
     after: int = -1
     expected: Mapping[str, int] = field(default_factory=dict)
     other_txn: Txn | None = None
+    judged: int | None = None
     swap: Swap | None = None
     uploads: asyncio.Future[object] | None = None
 
@@ -80,12 +84,13 @@ def build_write_commit(
     request: CommitRequest,
     metadata: Metadata,
     removes: Sequence[RemoveFile],
+    other_txns: Sequence[Txn],
     *,
     txn_id: str,
     engine_info: str,
     millis: int,
 ) -> tuple[Metadata, bytes]:
-    """The metaData after the commit, and the content of its version."""
+    """The metaData after the commit, and the content of its version. `other_txns`: written beside `txn` of the request."""
     table, adds = request.table, request.adds
     if any(one.data_change for one in removes) and metadata.configuration.get("delta.appendOnly") == "true":
         raise TableBlocked(f"{table}: delta.appendOnly is set, so no row can be removed from the table; unset it")
@@ -112,9 +117,7 @@ def build_write_commit(
         actions.append(metadata)
     if request.txn is not None:
         actions.append(request.txn)
-    if request.other_txn is not None:
-        actions.append(request.other_txn)
-    return metadata, serialize_actions([*actions, *removes, *adds])
+    return metadata, serialize_actions([*actions, *other_txns, *removes, *adds])
 
 
 def _changed_schema(request: CommitRequest, metadata: Metadata) -> Struct | None:

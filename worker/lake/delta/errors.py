@@ -13,6 +13,18 @@ class TableBlocked(Retryable):
     """The table cannot be written, for example after a protocol upgrade. The message says what unblocks it."""
 
 
+class RowsLost(TableBlocked):
+    """Another program has removed rows of a table, for example by RESTORE. `batches`: those whose rows are gone, at most."""
+
+    def __init__(self, table: str, what: str, batches: range) -> None:
+        super().__init__(
+            f"{table}: {what}. Nothing is written to it until the rows are back or given up: RESTORE the table to the version "
+            "before; or read the captures again with `pcaplake ingest --reread` or `pcaplake-spark replace`; or accept the loss "
+            f"with `pcaplake doctor --repair --accept-loss {table}`. `pcaplake doctor` counts the rows of each capture"
+        )
+        self.batches = batches
+
+
 class SchemaConflict(Retryable):
     """The schema of the files does not fit the table. The message names the table, the column and both types."""
 

@@ -91,7 +91,7 @@ class LiveFiles:
         """One version. Where it removes and adds the same path, the added file is a new copy."""
         for line in lines:
             if remove := line.get("remove"):
-                path = self._relative_path(remove["path"])
+                path = self.relative_path(remove["path"])
                 self.live.pop(path, None)
                 self.chosen.pop(path, None)
         for line in lines:
@@ -101,7 +101,7 @@ class LiveFiles:
         self._collect_names(lines)
 
     def _add_live_file(self, uri: str, size: int, partition_values: Mapping[str, str | None], stats: str) -> None:
-        path, rows = self._relative_path(uri), parse_num_records(stats)
+        path, rows = self.relative_path(uri), parse_num_records(stats)
         shared = self._partitions.setdefault(tuple(partition_values.items()), partition_values)
         self.live[path] = LiveFile(uri=uri, size=size, rows=rows, partition_values=shared)
         self.chosen.pop(path, None)
@@ -111,10 +111,10 @@ class LiveFiles:
     def _collect_names(self, lines: Sequence[Mapping[str, Any]]) -> None:
         if self.named is not None:
             actions = (line.get(kind) for line in lines for kind in ("add", "remove"))
-            self.named.update(self._relative_path(action["path"]) for action in actions if action)
+            self.named.update(self.relative_path(action["path"]) for action in actions if action)
 
-    def _relative_path(self, uri: str) -> str:
-        """Other writers may name a file of this table by its absolute path."""
+    def relative_path(self, uri: str) -> str:
+        """The path below the table's folder. Other writers may name a file of this table by its absolute path."""
         path = decode_path(uri)
         return path.rpartition(f"/{self.table}/")[2] if "://" in path or path.startswith("/") else path
 
@@ -161,7 +161,7 @@ async def _read_checkpoint_file(store: Store, files: LiveFiles, path: str) -> No
                 for uri, size, partition_values, stats in zip(uris, *_add_action_columns(actions), strict=True):
                     files._add_live_file(uri, size, partition_values or {}, stats or "")
             if files.named is not None:
-                files.named.update(map(files._relative_path, uris))
+                files.named.update(map(files.relative_path, uris))
             await asyncio.sleep(0)  # a large table must not keep heartbeats waiting
     except FileNotFoundError:
         raise Retryable(f"{path} was cleaned up while it was read") from None

@@ -15,7 +15,8 @@ from pcaplake.worker.lake.store.store import Store
 from pcaplake.worker.runtime import Runtime
 
 from .actions import Metadata
-from .errors import Hidden, RolledBack, SchemaConflict, SwapConflict, TableBlocked, TransactionConflict
+from .errors import Hidden, RolledBack, RowsLost, SchemaConflict, SwapConflict, TableBlocked, TransactionConflict
+from .foreign_versions import Judgement, judge
 from .log_state import LogState, update_log_state
 from .publish import Publisher
 from .schema import Struct
@@ -34,6 +35,7 @@ class TableCache:
     state: LogState | None = None
     stale: bool = True
     accepted: Metadata | None = None  # written by the last commit of this process
+    judgement: Judgement | None = None  # of the last state that was judged
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
@@ -69,6 +71,23 @@ class LogReader:
         """As `read_block_reason`, by the state that was read last; reads nothing."""
         state = self._cache_of_table(table).state
         return None if state is None else unsupported_reason(table, state, None)
+
+    async def known_loss(self, table: str) -> RowsLost | None:
+        """The rows that other programs have removed from a table of a lake, by the state that was read last; None: none."""
+        cache = self._cache_of_table(table)
+
+        async def judge_state() -> tuple[RowsLost | None]:
+            state = cache.state or await self._update_state(cache)
+            return ((await self._judge(cache, state)).error(table),)
+
+        async with cache.lock:
+            return (await self._retry_until_timeout(table, judge_state))[0]
+
+    async def _judge(self, cache: TableCache, state: LogState) -> Judgement:
+        """Judge what other programs did up to `state`. Reads nothing unless one of them has removed rows."""
+        if cache.judgement is None or cache.judgement.version != state.version:
+            cache.judgement = await judge(self._store, cache.table, state)
+        return cache.judgement
 
     async def _read_state(self, table: str) -> LogState:
         cache = self._cache_of_table(table)

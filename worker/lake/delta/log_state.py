@@ -28,6 +28,8 @@ from .actions import Metadata, Protocol, Txn, parse_table_action
 from .checkpoint_reader import read_columns
 from .errors import TableBlocked
 
+LAKE = "pcaplake"
+"""The application whose transactions in a table are batch numbers; `pcaplake-...` are other transactions of pcaplake."""
 _JSON = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10}))?\.parquet")
 _V2_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.[0-9a-f-]{36}\.(?:json|parquet)")
@@ -67,6 +69,10 @@ class LogState:
     `checkpoint`: the one it was read from, None when it was read from the first version on. `sure`: the version up to
     which it is settled, and `mark` the first bytes of that N.json. `begins`: the first bytes of `version`.
     `attempts`: txnId of the commits that were read from JSON -> version; a caller that looks for its own clears it first.
+
+    `foreign`: versions in which another program removed files with `dataChange`, or that it calls a RESTORE. `emptied`: the
+    last one in which pcaplake removed all files with a batch. Both of the versions from `hides_from` on (-1: after the
+    checkpoint).
     """
 
     version: int = -1
@@ -78,6 +84,9 @@ class LogState:
     metadata: Metadata | None = None
     txns: dict[str, int] = field(default_factory=dict)
     attempts: dict[str, int] = field(default_factory=dict)
+    foreign: set[int] = field(default_factory=set)
+    emptied: int = -1
+    hides_from: int = -1
 
     @property
     def checkpoint_version(self) -> int:
@@ -95,15 +104,29 @@ class LogState:
                 self.metadata = metadata
 
     def apply_version(self, version: int, data: bytes) -> None:
-        """Apply the next N.json. Lines about files are not parsed."""
-        for line in data.split(b"\n"):
-            if not line.strip() or line.startswith(_FILE_ACTIONS):
-                continue
-            parsed = json.loads(line)
+        """Apply the next N.json. Lines about files are not parsed, except those that another program removes."""
+        lines = _parse_table_lines(data)
+        for parsed in lines:
             if attempt := (parsed.get("commitInfo") or {}).get("txnId"):
                 self.attempts[attempt] = version
             self.apply_action(parsed)
+        self._note_row_changes(version, lines, data)
         self.move_to_version(version, data)
+
+    def note_row_changes(self, version: int, data: bytes) -> None:
+        """Note what a version did to the rows, in `foreign` or `emptied`, without applying it."""
+        self._note_row_changes(version, _parse_table_lines(data), data)
+
+    def _note_row_changes(self, version: int, lines: Sequence[Mapping[str, Any]], data: bytes) -> None:
+        if any(is_written_by_pcaplake(line) for line in lines):
+            if b'"remove"' in data and any((line.get("txn") or {}).get("appId") == LAKE for line in lines):
+                self.emptied = max(self.emptied, version)
+        elif (
+            any((line.get("commitInfo") or {}).get("operation") == "RESTORE" for line in lines)
+            # rule: a version of another program that removes files is judged
+            or (b'"remove"' in data and _removes_rows(data))
+        ):
+            self.foreign.add(version)
 
     def move_to_version(self, version: int, data: bytes) -> None:
         """Move to a version; `data`: the content of its N.json."""
@@ -112,6 +135,22 @@ class LogState:
     def mark_settled(self) -> None:
         """The current version is known to be settled."""
         self.sure, self.mark = self.version, self.begins
+
+
+def _parse_table_lines(data: bytes) -> list[dict[str, Any]]:
+    """The actions of an N.json that are about the whole table."""
+    return [json.loads(line) for line in data.split(b"\n") if line.strip() and not line.startswith(_FILE_ACTIONS)]
+
+
+def is_written_by_pcaplake(action: Mapping[str, Any]) -> bool:
+    """Whether this action of a version says that pcaplake wrote it: a transaction, which no other program writes or copies."""
+    return str((action.get("txn") or {}).get("appId")).startswith(LAKE)
+
+
+def _removes_rows(data: bytes) -> bool:
+    """Whether an N.json removes files, and not only to write the same rows in another way."""
+    removes = (json.loads(line).get("remove") for line in data.split(b"\n") if b'"remove"' in line)
+    return any(remove and remove.get("dataChange", True) for remove in removes)
 
 
 async def read_new_versions(store: Store, table: str, tail: LogState) -> None:
@@ -197,6 +236,22 @@ async def read_log_state(store: Store, table: str) -> LogState:
             raise TableBlocked(problem)
         tail.mark_settled()
         return tail
+
+
+async def read_log_state_at(store: Store, table: str, version: int) -> LogState | None:
+    """The state of the log at an older version; None: the log no longer has it."""
+    state = LogState()
+    checkpoint = newest_complete_checkpoint(table, await _list_log_from(store, table, None), at_most=version)
+    if checkpoint is not None and await _read_checkpoint(store, table, state, checkpoint) is not None:
+        return None
+    for start in range(state.version + 1, version + 1, _MOST_AT_ONCE):
+        numbers = range(start, min(start + _MOST_AT_ONCE, version + 1))
+        objects = await asyncio.gather(*(store.get(version_file_path(table, number)) for number in numbers))
+        for number, version_object in zip(numbers, objects, strict=True):
+            if version_object is None:
+                return None
+            state.apply_version(number, version_object[0])
+    return state
 
 
 async def _find_newest_checkpoint(store: Store, table: str) -> tuple[Listing, Checkpoint | None]:

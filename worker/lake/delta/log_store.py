@@ -30,10 +30,11 @@ from .commit_content import CommitRequest, Swap, build_create_table_commit, buil
 from .errors import Hidden, RolledBack, SchemaConflict, SwapConflict, TableBlocked, TransactionConflict
 from .file_checks import check_live_paths, check_transactions
 from .file_contents import verify_file_contents
+from .foreign_versions import JUDGED, UNJUDGED
 from .live_files import LiveFile, Snapshot, read_live_files
 from .lock_table import LockTable
 from .log_reader import LogReader, TableCache
-from .log_state import LogState, is_still_settled, read_log_state
+from .log_state import LAKE, LogState, is_still_settled, read_log_state
 from .properties import find_property_problem
 from .publish import LockTablePublisher, PutIfAbsent, await_both
 from .schema import Struct, check_struct, to_delta_struct
@@ -205,6 +206,15 @@ class LogStore(LogReader):
         """Commit a version that holds nothing but a transaction. `operation`: its name in the history. Raises as `commit`."""
         return await self._commit_request(CommitRequest(table=table, txn=txn, operation=operation))
 
+    async def record_judged(self, table: str, version: int, operation: str, *, other_txn: Txn | None = None) -> Commit:
+        """Record that the rows of a table are as they should be at a version, whatever other programs did up to it.
+
+        Raises as `commit`.
+        """
+        return await self._commit_request(
+            CommitRequest(table=table, judged=version, other_txn=other_txn, operation=operation)
+        )
+
     async def read_snapshot(self, table: str) -> Snapshot | None:
         """The live files of a table for `swap_files`; None: there is no table. Raises TableBlocked, Retryable."""
 
@@ -273,7 +283,12 @@ class LogStore(LogReader):
             return 0
         await self._publisher.settle_versions(table)
         return await checkpoints.delete_expired_log(
-            self._store, table, state.metadata.configuration, temporary=self._publisher.leaves_temporary
+            self._store,
+            table,
+            state.metadata.configuration,
+            temporary=self._publisher.leaves_temporary,
+            # rule: the version up to which a table is judged stays readable
+            at_most=state.txns.get(JUDGED, -1) if LAKE in state.txns else None,
         )
 
     # One attempt
@@ -296,6 +311,7 @@ class LogStore(LogReader):
                 raise TransactionConflict(f"{table}: the last transaction of {app_id} is {last}, not {version}")
         if state.metadata is None:
             raise TableBlocked(f"{table}: the table does not exist; create it, or commit with the schema of the files")
+        more = [] if request.other_txn is None else [request.other_txn]
         live = await self._read_live_files(table, state, request)
         removed = live if request.overwrite else sorted(request.swap.removed) if request.swap is not None else ()
         data_change, millis = request.swap is None or request.swap.data_change, self._current_millis()
@@ -304,10 +320,13 @@ class LogStore(LogReader):
         try:
             if reason := unsupported_reason(table, state, cache.accepted):
                 raise TableBlocked(reason)
+            if (txn is not None and txn.app_id == LAKE) or request.judged is not None:
+                more += await self._judge_before_commit(cache, request, state)
             metadata, data = build_write_commit(
                 request,
                 state.metadata,
                 removes,
+                more,
                 txn_id=txn_id,
                 engine_info=self._engine_info,
                 millis=self._current_millis(),
@@ -331,12 +350,26 @@ class LogStore(LogReader):
         state.move_to_version(number, data)
         state.mark_settled()
         cache.accepted = state.metadata = metadata
-        if txn is not None:
-            state.txns[txn.app_id] = txn.version
-        if request.other_txn is not None:
-            state.txns[request.other_txn.app_id] = request.other_txn.version
+        state.txns |= {one.app_id: one.version for one in [*([] if txn is None else [txn]), *more]}
         cache.stale = False
         return Commit(table=table, version=number, adds=len(request.adds), already=False)
+
+    async def _judge_before_commit(self, cache: TableCache, request: CommitRequest, state: LogState) -> list[Txn]:
+        """The transactions that say up to which version the table is judged. Raises RowsLost."""
+        unjudged = 0
+        if request.judged is not None:
+            # rule: rows are given up only as far as they were looked at
+            judged = max(request.judged, state.txns.get(JUDGED, -1))
+        else:
+            judged = state.version + 1
+            if not request.overwrite:  # else it does not matter what happened to the old rows
+                judgement = await self._judge(cache, state)
+                # rule: a table from which another program has removed rows gets no batch
+                if (loss := judgement.error(request.table)) is not None:
+                    raise loss
+                unjudged = judgement.unjudged
+        changed = unjudged != state.txns.get(UNJUDGED, 0)
+        return [Txn(app_id=JUDGED, version=judged), *([Txn(app_id=UNJUDGED, version=unjudged)] if changed else [])]
 
     async def _read_live_files(self, table: str, state: LogState, request: CommitRequest) -> Mapping[str, LiveFile]:
         """The live files for a commit that removes some or compares with them, else none: an append never reads them.

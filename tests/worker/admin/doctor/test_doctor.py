@@ -73,7 +73,10 @@ async def test_gaps_below_a_checkpoint_only_hide_old_versions() -> None:
     ground = await Ground().start()
     files = [add for name in ground.objects("packets", ".json") for add in added(ground.store.objects[name][0])]
     data = checkpoint_bytes(
-        files, table_id=metadata(ground.store, "packets")["id"], txns={"pcaplake": 2}, schema=SCHEMA
+        files,
+        table_id=metadata(ground.store, "packets")["id"],
+        txns={"pcaplake": 2, "pcaplake-judged": 3},
+        schema=SCHEMA,
     )
     checkpoint(ground.store, "packets", 3, data)
     drop(ground, version("packets", 1))
@@ -104,7 +107,9 @@ async def test_a_protocol_in_a_checkpoint_is_told_with_its_features() -> None:
     """A table of Spark's whose versions were cleaned up: what raised it is in the checkpoint alone."""
 
     ground = await Ground().start()
-    table = pq.read_table(pa.BufferReader(checkpoint_bytes([], txns={"pcaplake": 2}, schema=SCHEMA)))
+    table = pq.read_table(
+        pa.BufferReader(checkpoint_bytes([], txns={"pcaplake": 2, "pcaplake-judged": 3}, schema=SCHEMA))
+    )
     rows = [{**row, "protocol": row["protocol"] and {**DV}} for row in table.to_pylist()]
     names = pa.list_(pa.string())
     kind = pa.struct(

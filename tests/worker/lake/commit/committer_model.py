@@ -1,9 +1,9 @@
 """A lake in memory, the real committer and merge window on it, and all that happens to them in one random schedule.
 
-A seed decides whose request is carried out next, and whether it fails, loses its answer, lands late, or is the process's
-last (tests/worker/model/schedules.py). In between others optimize, vacuum and block tables, drop them or set them back,
-overwrite the lake, the ledger loses what an overwrite staged, and days pass. Knows no service and no queue: the model of a
-fleet (tests/worker/model) has these.
+A seed decides whose request is carried out next, and whether it fails, loses its answer, lands late, or is the
+process's last (tests/worker/model/schedules.py). In between others optimize, vacuum and block tables, drop them or set
+them back, RESTORE or empty them and back, overwrite the lake, the ledger loses what an overwrite staged, and days pass.
+Knows no service and no queue: the model of a fleet (tests/worker/model) has these.
 """
 
 from __future__ import annotations
@@ -89,6 +89,8 @@ class World:
             self.kinds += [self.drop_table, self.roll_back_table, self.put_back] * 2
         if rng.random() < 0.2:
             self.kinds += [self.lose_lease] * 10
+        if seed % 5 == 4:  # the others are as they were before there was this
+            self.kinds += [tables.lose_rows, tables.lose_rows, tables.give_rows_back] * 2
         self.tasks: list[asyncio.Task[None]] = []
 
     def now(self) -> float:

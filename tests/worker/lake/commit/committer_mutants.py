@@ -199,6 +199,9 @@ MUTANTS |= {
     "files_are_made_again_with_another_number_of_rows": Mutant(
         CommittableFiles._rebuild_stage_files, "files are rebuilt with as many rows as they had", ALWAYS
     ),
+    "a_table_that_lost_rows_is_committed_to_all_the_same": Mutant(
+        LogStore._judge_before_commit, "a table from which another program has removed rows gets no batch", NEVER
+    ),
     "a_table_that_lacks_a_batch_is_committed_to_all_the_same": Mutant(
         TableCommits._reread_transaction, "a table that lacks a batch is blocked", NEVER
     ),

@@ -48,6 +48,7 @@ class Story:
         world.schedule.calm = True
         world.loop.thaw(*list(world.loop.frozen))
         world.put_back()
+        world.tables.give_rows_back()
         world.tables.mend()
         await asyncio.sleep(1.0)
         for process in list(world.alive):
