@@ -72,8 +72,10 @@ class FileExpectations:
         """The folder that a file should be in, if it is in one as older versions named it."""
         ordered = {name: values.get(name) for name in self.partition_columns}
         folder, right = path[: path.rfind("/") + 1], partition_path(ordered)
-        safe = {name: None if value is None else _OLD_UNSAFE.sub("_", value) for name, value in ordered.items()}
-        old = "".join(f"{name}={value}/" for name, value in safe.items())
+        old = "".join(
+            f"{name}={_OLD_UNSAFE.sub('_', value)}/" if value else partition_path({name: None})
+            for name, value in ordered.items()
+        )
         return right if folder != right and folder == old else None
 
     def describe_misreading(self, path: str, values: Mapping[str, str | None], stats: str) -> str | None:

@@ -193,6 +193,12 @@ def test_only_folders_of_older_versions_are_misread(path: str, misread: bool) ->
     )
 
 
+def test_a_folder_of_an_older_version_beside_one_of_null() -> None:
+    expected, null = FileExpectations(pa.schema([]), ["date", "v"]), "date=__HIVE_DEFAULT_PARTITION__"
+    assert expected.find_right_folder(f"{null}/v=A_1/x", {"date": None, "v": "A 1"}) == f"{null}/v=A%201/"
+    assert expected.find_right_folder(f"{null}/v=A%201/x", {"date": None, "v": "A 1"}) is None
+
+
 @pytest.mark.slow
 async def test_files_in_folders_of_older_versions_move(tmp_path: Path) -> None:
     table, log = tmp_path / "t", await open_log(tmp_path, partitioned=True)

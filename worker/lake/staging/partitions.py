@@ -26,6 +26,8 @@ def folder_name(value: str | None) -> str:
     """
     if value is None:
         return _NULL_PARTITION
+    if value == _NULL_PARTITION:  # a value of this name is not null
+        return f"%5F{value[1:]}"
     name = _ESCAPED.sub(lambda match: f"%{ord(match[0]):02X}", value)
     return name if len(name.encode()) <= _MOST_BYTES else f"={hashlib.sha256(value.encode()).hexdigest()[:32]}"
 

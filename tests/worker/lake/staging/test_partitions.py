@@ -15,6 +15,7 @@ from pcaplake.worker.lake.staging.partitions import folder_name, partition_path
     ("value", "name"),
     [
         (None, "__HIVE_DEFAULT_PARTITION__"),
+        ("__HIVE_DEFAULT_PARTITION__", "%5F_HIVE_DEFAULT_PARTITION__"),
         ("2026-11-21", "2026-11-21"),
         ("v_1.x", "v_1.x"),
         ("A 1:=/%", "A%201%3A%3D%2F%25"),
