@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from pcaplake.worker.lake.compaction import Compaction, _Rewriter, compact_table
 from pcaplake.worker.lake.config import LakeConfig
 from pcaplake.worker.lake.delta import AddFile, LogStore
 from pcaplake.worker.lake.delta.live_files import LiveFile, LiveFiles, Snapshot
+from pcaplake.worker.lake.maintenance import _vacuum_table
 from pcaplake.worker.lake.staging.partitions import partition_path
 from pcaplake.worker.lake.store.store import Store
 from tests.worker import lakes
@@ -137,12 +139,27 @@ async def test_files_that_another_program_removes_meanwhile_stay_removed(tmp_pat
     assert {value for _, value in rows(tmp_path)} == {"b"}
 
 
+async def test_vacuum_keeps_files_that_another_writer_names_by_their_absolute_path(tmp_path: Path) -> None:
+    """Spark and DuckDB read such a file; `deltalake` takes it for unneeded."""
+    table, store = tmp_path / "t", Store.open(tmp_path)
+    await LogStore(store).create("t", SCHEMA, partition_columns=["v"])
+    add = write(table, "a", 0)
+    action = {"add": add.to_json() | {"path": (table / add.path).as_uri()}}
+    (table / "_delta_log" / f"{1:020d}.json").write_text(f"{json.dumps(action)}\n")
+    os.utime(table / add.path, (0, 0))
+    assert await asyncio.to_thread(_vacuum_table, store, "t", DeltaTable(table), 7, frozenset) == 0
+    assert (table / add.path).exists()
+
+
 FINDS: dict[str, Callable[[Path, Patch], None]] = {
     "a file was read in part": lambda folder, _: asyncio.run(
         test_a_file_that_cannot_be_read_stops_no_other_partition("other rows", folder)
     ),
     "new files are gone": lambda folder, patch: asyncio.run(
         test_new_files_that_are_gone_are_not_committed(folder, patch)
+    ),
+    "a live file is deleted": lambda folder, _: asyncio.run(
+        test_vacuum_keeps_files_that_another_writer_names_by_their_absolute_path(folder)
     ),
 }
 
