@@ -17,7 +17,7 @@ from tests.worker.lakes import connect
 VEHICLES = (
     *("A 1", "A:1", "A=1", "A_1", "50%", "a%41b", "a%2541b", "a+b", "a&b,c", "a'b", 'a"b', "#1", "why?", "a*b", "[x]", "{y}"),
     *("a|b", "a\\b", "^", "$@!", "~", "~a;b", "<b>", "a\tb", ".x", "x.", " ", "Größe", "e\u0301", "漢" * 28, "漢" * 66),
-    "v" * 200, "__HIVE_DEFAULT_PARTITION__",
+    "v" * 200,
 )  # fmt: skip
 TOO_LONG = "漢" * 80  # for a folder, with the name of the column
 FRAMES = 3  # in each capture

@@ -15,7 +15,6 @@ from pcaplake.worker.lake.staging.partitions import folder_name, partition_path
     ("value", "name"),
     [
         (None, "__HIVE_DEFAULT_PARTITION__"),
-        ("__HIVE_DEFAULT_PARTITION__", "%5F_HIVE_DEFAULT_PARTITION__"),
         ("2026-11-21", "2026-11-21"),
         ("v_1.x", "v_1.x"),
         ("A 1:=/%", "A%201%3A%3D%2F%25"),
@@ -40,6 +39,10 @@ def test_a_value_that_is_too_long_has_a_name_that_no_value_has() -> None:
     assert first != second
     assert len(first) == len(second) == 33
     assert first[0] == "=" != folder_name("=")[0]
+
+
+def test_a_value_called_as_the_folder_of_null_is_not_null() -> None:
+    assert folder_name("__HIVE_DEFAULT_PARTITION__")[0] == "="
 
 
 def test_the_folders_of_several_columns() -> None:
