@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
@@ -19,6 +20,7 @@ from pcaplake.worker.lake.config import LakeConfig
 from pcaplake.worker.lake.delta import AddFile, LogStore
 from pcaplake.worker.lake.delta.live_files import LiveFile, LiveFiles, Snapshot
 from pcaplake.worker.lake.maintenance import _vacuum_table
+from pcaplake.worker.lake.parquet import sink
 from pcaplake.worker.lake.staging.partitions import partition_path
 from pcaplake.worker.lake.store.store import Store
 from tests.worker import lakes
@@ -78,6 +80,22 @@ async def test_each_partition_has_one_file_and_the_same_rows(tmp_path: Path) -> 
     assert changes == [False] * 6
     assert await LogStore(Store.open(tmp_path)).read_transaction("t", "app") == 0
     assert await compact(tmp_path) == Compaction()
+
+
+async def test_row_groups_stay_as_small_as_those_of_the_encoder(tmp_path: Path, monkeypatch: Patch) -> None:
+    """However large the payloads are, a thread holds one row group."""
+    monkeypatch.setattr(sink, "ROW_GROUP_BYTES", 1 << 20)
+    schema, log = pa.schema([("payload", pa.binary())]), LogStore(Store.open(tmp_path))
+    await log.create("t", schema)
+    batches = [
+        pa.record_batch([[(number * 50 + n).to_bytes(2) * 5_000 for n in range(50)]], schema) for number in range(6)
+    ]
+    rows = pa.Table.from_batches(batches)
+    await log.commit("t", [write_file(tmp_path / "t", name, rows) for name in "ab"])
+    assert (await compact(tmp_path)).added == 1
+    (path,) = DeltaTable(tmp_path / "t").file_uris()
+    found = pq.read_metadata(path)
+    assert max(found.row_group(number).total_byte_size for number in range(found.num_row_groups)) <= 1 << 20
 
 
 async def test_a_table_of_appends_alone_is_compacted(tmp_path: Path) -> None:
