@@ -111,7 +111,7 @@ async def test_a_blocked_table_is_named_and_stays(tmp_path: Path) -> None:
         await compact(tmp_path)
 
 
-@pytest.mark.parametrize("damage", ["gone", "cut", "other rows"])
+@pytest.mark.parametrize("damage", ["gone", "cut", "other rows", "another case"])
 async def test_a_file_that_cannot_be_read_stops_no_other_partition(damage: str, tmp_path: Path) -> None:
     await create(tmp_path)
     path = next((tmp_path / "t" / "v=a").iterdir())
@@ -120,7 +120,8 @@ async def test_a_file_that_cannot_be_read_stops_no_other_partition(damage: str, 
     elif damage == "cut":
         path.write_bytes(path.read_bytes()[:-9])
     else:
-        write_file(tmp_path / "t", f"v=a/{path.stem}", pa.table({"n": pa.array([1], pa.int64())}))
+        name, values = ("n", [1]) if damage == "other rows" else ("N", [1, 2])
+        write_file(tmp_path / "t", f"v=a/{path.stem}", pa.table({name: pa.array(values, pa.int64())}))
     done = await compact(tmp_path)
     assert (done.removed, done.added, len(done.problems)) == (2, 1, 1)
     assert done.problems[0].startswith("t: 2 files such as v=a/0.parquet stay small: ")

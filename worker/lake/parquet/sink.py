@@ -120,7 +120,8 @@ def _convert_column(array: pa.Array | None, field: pa.Field, rows: int) -> pa.Ar
         return pa.nulls(rows)
     if pa.types.is_null(array.type):
         return array
-    return convert_array(array, field.type, keep_dictionaries=field.type == pa.string())  # only of texts are there encoders
+    # there are encoders for dictionaries of texts alone
+    return convert_array(array, field.type, keep_dictionaries=field.type == pa.string())
 
 
 def _concatenate_column(arrays: list[pa.Array], field: pa.Field) -> pa.Array:
