@@ -181,10 +181,15 @@ class _Rewriter:
         with pa.PythonFile(handler.open_input_file(path)) as opened, pq.ParquetFile(opened) as parquet:
             schema = pa.schema([one for one in self.schema if one.name not in self.partition_columns])
             stored = [name for name in schema.names if name in parquet.schema_arrow.names]
+            others = {name.lower(): name for name in parquet.schema_arrow.names if name not in self.schema.names}
+            if name := next((name for name in schema.names if name not in stored and name.lower() in others), None):
+                # Spark reads these values, and the new file would lack them
+                raise Fatal(f"{self.table}/{path} calls the column {name} {others[name.lower()]}")
             expected = parquet.metadata.num_rows if file.rows is None else file.rows
-            for batch in parquet.iter_batches(_ROWS_AT_ONCE, columns=stored):
-                read += batch.num_rows
-                yield convert_batch(batch, schema)
+            for row_group in range(parquet.num_row_groups):  # a batch across them could be many times as large
+                for batch in parquet.iter_batches(_ROWS_AT_ONCE, row_groups=[row_group], columns=stored):
+                    read += batch.num_rows
+                    yield convert_batch(batch, schema)
         # rule: a compacted file has all rows of the files that it replaces
         if read != expected:
             raise Fatal(f"{self.table}/{path} has {expected:,} rows in the log, and {read:,} were read")

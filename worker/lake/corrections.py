@@ -21,7 +21,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from pcaplake.worker.errors import Fatal, Retryable
+from pcaplake.worker.errors import Fatal, PcaplakeError, Retryable
 
 from .delta.actions import AddFile, Metadata, encode_path
 from .delta.checkpoint_reader import read_batches, read_footer
@@ -72,8 +72,10 @@ class FileExpectations:
         """The folder that a file should be in, if it is in one as older versions named it."""
         ordered = {name: values.get(name) for name in self.partition_columns}
         folder, right = path[: path.rfind("/") + 1], partition_path(ordered)
-        safe = {name: None if value is None else _OLD_UNSAFE.sub("_", value) for name, value in ordered.items()}
-        old = "".join(f"{name}={value}/" for name, value in safe.items())
+        old = "".join(
+            f"{name}={_OLD_UNSAFE.sub('_', value)}/" if value else partition_path({name: None})
+            for name, value in ordered.items()
+        )
         return right if folder != right and folder == old else None
 
     def describe_misreading(self, path: str, values: Mapping[str, str | None], stats: str) -> str | None:
@@ -100,8 +102,8 @@ class FileCorrector:
     async def correct_table(self, table: str) -> int:
         """Correct all files of a table that readers misread, and return how many. What a kill leaves is corrected next time.
 
-        Raises Fatal if the table cannot be written or a file cannot be read, Retryable if other writers change the same
-        files in every attempt.
+        Raises Fatal if the table cannot be written or, after the other files are corrected, if a file cannot be read;
+        Retryable if one is missing, or if other writers change the same files in every attempt.
         """
         corrected = 0
         for _ in range(_ATTEMPTS):
@@ -133,34 +135,46 @@ class FileCorrector:
         chosen = sorted(files.chosen.items())
         if chosen and (reason := await self.log_store.read_block_reason(table)):
             raise TableBlocked(reason)
+        problems = list[PcaplakeError]()
         for start in range(0, len(chosen), _FILES_AT_ONCE):
             some = dict(chosen[start : start + _FILES_AT_ONCE])
-            await self._correct_some(table, snapshot, expectations, some)
-            yield len(some)
+            failed = await self._correct_some(table, snapshot, expectations, some)
+            problems += failed
+            yield len(some) - len(failed)
+        if problems:
+            raise problems[0]
 
     async def _correct_some(
         self, table: str, snapshot: Snapshot, expectations: FileExpectations, chosen: Mapping[str, str]
-    ) -> None:
+    ) -> list[PcaplakeError]:
+        """Correct these files in one version, without those that cannot be read; returns why. Raises SwapConflict."""
         slots = asyncio.Semaphore(_READ_AT_ONCE)
+        adds, problems = dict[str, AddFile](), list[PcaplakeError]()
 
-        async def correct(path: str, stats: str) -> AddFile:
+        async def correct(path: str, stats: str) -> None:
             async with slots:
                 if (file := snapshot.files.live.get(path)) is None:  # removed since the version before
                     raise SwapConflict(f"{table}: another program has removed {path} at the same time")
-                return await self._correct_file(table, path, file, stats, expectations)
+                try:
+                    adds[path] = await self._correct_file(table, path, file, stats, expectations)
+                except (Fatal, Retryable) as problem:
+                    problems.append(problem)
 
-        adds = await asyncio.gather(*(correct(path, stats) for path, stats in chosen.items()))
-        kept = {add.path for add in adds}.intersection(chosen)
+        await asyncio.gather(*(correct(path, stats) for path, stats in chosen.items()))
+        if not adds:
+            return problems
+        kept = {add.path for add in adds.values()}.intersection(chosen)
         swap = Swap(
             snapshot=snapshot,
-            removed=chosen.keys() - kept,
+            removed=adds.keys() - kept,
             # rule: a corrected file is still live, or its rows would return
             kept=kept,
             fences=(),
             operation=OPERATION,
             data_change=False,
         )
-        await self.log_store.swap_files(table, adds, swap)
+        await self.log_store.swap_files(table, list(adds.values()), swap)
+        return problems
 
     async def _correct_file(
         self, table: str, path: str, file: LiveFile, stats: str, expectations: FileExpectations

@@ -129,6 +129,10 @@ def _vacuum_table(
     kept = frozenset(waiting())
     table.update_incremental()
     unneeded = table.vacuum(retention_hours=24 * retention_days, dry_run=True, full=True)
+    snapshot = asyncio.run(LogStore(store).read_snapshot(name))
+    # rule: VACUUM deletes no live file
+    # `deltalake` takes a file that another writer names by its absolute path for unneeded
+    kept |= set() if snapshot is None else {f"{name}/{path}" for path in snapshot.files.live}
     paths = [
         path for path in (f"{name}/{file_name}" for file_name in unneeded) if path not in kept and is_nameable(path)
     ]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
@@ -17,6 +19,8 @@ from pcaplake.worker.lake.compaction import Compaction, _Rewriter, compact_table
 from pcaplake.worker.lake.config import LakeConfig
 from pcaplake.worker.lake.delta import AddFile, LogStore
 from pcaplake.worker.lake.delta.live_files import LiveFile, LiveFiles, Snapshot
+from pcaplake.worker.lake.maintenance import _vacuum_table
+from pcaplake.worker.lake.parquet import sink
 from pcaplake.worker.lake.staging.partitions import partition_path
 from pcaplake.worker.lake.store.store import Store
 from tests.worker import lakes
@@ -78,6 +82,22 @@ async def test_each_partition_has_one_file_and_the_same_rows(tmp_path: Path) -> 
     assert await compact(tmp_path) == Compaction()
 
 
+async def test_row_groups_stay_as_small_as_those_of_the_encoder(tmp_path: Path, monkeypatch: Patch) -> None:
+    """However large the payloads are, a thread holds one row group."""
+    monkeypatch.setattr(sink, "ROW_GROUP_BYTES", 1 << 20)
+    schema, log = pa.schema([("payload", pa.binary())]), LogStore(Store.open(tmp_path))
+    await log.create("t", schema)
+    batches = [
+        pa.record_batch([[(number * 50 + n).to_bytes(2) * 5_000 for n in range(50)]], schema) for number in range(6)
+    ]
+    rows = pa.Table.from_batches(batches)
+    await log.commit("t", [write_file(tmp_path / "t", name, rows) for name in "ab"])
+    assert (await compact(tmp_path)).added == 1
+    (path,) = DeltaTable(tmp_path / "t").file_uris()
+    found = pq.read_metadata(path)
+    assert max(found.row_group(number).total_byte_size for number in range(found.num_row_groups)) <= 1 << 20
+
+
 async def test_a_table_of_appends_alone_is_compacted(tmp_path: Path) -> None:
     await create(tmp_path)
     lakes.configure(tmp_path / "t", **{"delta.appendOnly": "true"})
@@ -91,7 +111,7 @@ async def test_a_blocked_table_is_named_and_stays(tmp_path: Path) -> None:
         await compact(tmp_path)
 
 
-@pytest.mark.parametrize("damage", ["gone", "cut", "other rows"])
+@pytest.mark.parametrize("damage", ["gone", "cut", "other rows", "another case"])
 async def test_a_file_that_cannot_be_read_stops_no_other_partition(damage: str, tmp_path: Path) -> None:
     await create(tmp_path)
     path = next((tmp_path / "t" / "v=a").iterdir())
@@ -100,7 +120,8 @@ async def test_a_file_that_cannot_be_read_stops_no_other_partition(damage: str, 
     elif damage == "cut":
         path.write_bytes(path.read_bytes()[:-9])
     else:
-        write_file(tmp_path / "t", f"v=a/{path.stem}", pa.table({"n": pa.array([1], pa.int64())}))
+        name, values = ("n", [1]) if damage == "other rows" else ("N", [1, 2])
+        write_file(tmp_path / "t", f"v=a/{path.stem}", pa.table({name: pa.array(values, pa.int64())}))
     done = await compact(tmp_path)
     assert (done.removed, done.added, len(done.problems)) == (2, 1, 1)
     assert done.problems[0].startswith("t: 2 files such as v=a/0.parquet stay small: ")
@@ -137,12 +158,27 @@ async def test_files_that_another_program_removes_meanwhile_stay_removed(tmp_pat
     assert {value for _, value in rows(tmp_path)} == {"b"}
 
 
+async def test_vacuum_keeps_files_that_another_writer_names_by_their_absolute_path(tmp_path: Path) -> None:
+    """Spark and DuckDB read such a file; `deltalake` takes it for unneeded."""
+    table, store = tmp_path / "t", Store.open(tmp_path)
+    await LogStore(store).create("t", SCHEMA, partition_columns=["v"])
+    add = write(table, "a", 0)
+    action = {"add": add.to_json() | {"path": (table / add.path).as_uri()}}
+    (table / "_delta_log" / f"{1:020d}.json").write_text(f"{json.dumps(action)}\n")
+    os.utime(table / add.path, (0, 0))
+    assert await asyncio.to_thread(_vacuum_table, store, "t", DeltaTable(table), 7, frozenset) == 0
+    assert (table / add.path).exists()
+
+
 FINDS: dict[str, Callable[[Path, Patch], None]] = {
     "a file was read in part": lambda folder, _: asyncio.run(
         test_a_file_that_cannot_be_read_stops_no_other_partition("other rows", folder)
     ),
     "new files are gone": lambda folder, patch: asyncio.run(
         test_new_files_that_are_gone_are_not_committed(folder, patch)
+    ),
+    "a live file is deleted": lambda folder, _: asyncio.run(
+        test_vacuum_keeps_files_that_another_writer_names_by_their_absolute_path(folder)
     ),
 }
 

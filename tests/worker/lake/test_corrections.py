@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable
 
+from pcaplake.worker.errors import Fatal, Retryable
 from pcaplake.worker.lake import corrections
 from pcaplake.worker.lake.corrections import FileCorrector, FileExpectations
 from pcaplake.worker.lake.delta import AddFile, LogStore
@@ -193,6 +194,12 @@ def test_only_folders_of_older_versions_are_misread(path: str, misread: bool) ->
     )
 
 
+def test_a_folder_of_an_older_version_beside_one_of_null() -> None:
+    expected, null = FileExpectations(pa.schema([]), ["date", "v"]), "date=__HIVE_DEFAULT_PARTITION__"
+    assert expected.find_right_folder(f"{null}/v=A_1/x", {"date": None, "v": "A 1"}) == f"{null}/v=A%201/"
+    assert expected.find_right_folder(f"{null}/v=A%201/x", {"date": None, "v": "A 1"}) is None
+
+
 @pytest.mark.slow
 async def test_files_in_folders_of_older_versions_move(tmp_path: Path) -> None:
     table, log = tmp_path / "t", await open_log(tmp_path, partitioned=True)
@@ -274,6 +281,22 @@ async def test_many_files_take_several_versions(tmp_path: Path, monkeypatch: pyt
     assert await correct(tmp_path) == 5
     assert len(folder_versions(table)) == 2 + 3
     assert DeltaTable(table).to_pyarrow_table(filters=[("b", "=", True)]).num_rows == 10
+
+
+@pytest.mark.parametrize("damage", ["gone", "cut"])
+async def test_a_file_that_cannot_be_read_stops_no_other(damage: str, tmp_path: Path) -> None:
+    table, log = tmp_path / "t", await open_log(tmp_path)
+    await log.commit("t", [as_before(write_file(table, str(number), ROWS)) for number in range(3)])
+    path = table / "1.parquet"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-9])
+    if damage == "gone":
+        path.unlink()
+    with pytest.raises((Fatal, Retryable), match=r"t/1\.parquet"):
+        await correct(tmp_path)
+    path.write_bytes(whole)
+    assert await correct(tmp_path) == 1
+    assert DeltaTable(table).to_pyarrow_table(filters=[("b", "=", True)]).num_rows == 6
 
 
 async def test_a_blocked_table_stays_as_it_is(tmp_path: Path) -> None:

@@ -169,7 +169,7 @@ def _list_statistics_problems(text: object, types: Mapping[str, Any]) -> Iterato
         if not isinstance(part, dict):
             yield f"{name} of its statistics is {part!r}; it is an object of columns"
             return
-    yield from _list_null_count_problems(parts["nullCount"], rows, "")
+    yield from _list_null_count_problems(parts["nullCount"], rows, types, "")
     yield from _list_bound_problems(parts["minValues"], parts["maxValues"], types, "")
 
 
@@ -184,13 +184,22 @@ def _parse_strict_json(text: object) -> Any:
     return stats
 
 
-def _list_null_count_problems(counts: Mapping[str, Any], rows: int | None, prefix: str) -> Iterator[str]:
+def _list_null_count_problems(
+    counts: Mapping[str, Any], rows: int | None, types: Mapping[str, Any], prefix: str
+) -> Iterator[str]:
     most = _LONGEST if rows is None else rows
     for name, count in counts.items():
-        if type(count) is int and 0 <= count <= most:
+        kind = types.get(name)
+        if isinstance(kind, Mapping) and kind["type"] == "struct":
+            if isinstance(count, dict):
+                inner = {field["name"]: field["type"] for field in kind["fields"]}
+                yield from _list_null_count_problems(count, rows, inner, f"{prefix}{name}.")
+            else:
+                yield f"nullCount of {prefix}{name} is {count!r}; a struct has an object with the counts of its fields"
+        elif kind is None and isinstance(count, dict):
+            continue  # nobody reads what the statistics say of columns that the table does not have
+        elif type(count) is int and 0 <= count <= most:
             continue
-        if isinstance(count, dict):
-            yield from _list_null_count_problems(count, rows, f"{prefix}{name}.")
         else:
             yield f"nullCount of {prefix}{name} is {count!r}; it is a number of rows, of which the file has {rows}"
 

@@ -113,12 +113,15 @@ class ParquetSink:
 
 
 def _convert_column(array: pa.Array | None, field: pa.Field, rows: int) -> pa.Array:
-    """A column as the field's type, a dictionary of it, or the null type."""
+    """A column as the field's type, as the null type, or, of texts, as a dictionary."""
     if array is None:
         if not field.nullable:
             raise ValueError(f"the batch has no column {field.name}, which is required")
         return pa.nulls(rows)
-    return array if pa.types.is_null(array.type) else convert_array(array, field.type, keep_dictionaries=True)
+    if pa.types.is_null(array.type):
+        return array
+    # there are encoders for dictionaries of texts alone
+    return convert_array(array, field.type, keep_dictionaries=field.type == pa.string())
 
 
 def _concatenate_column(arrays: list[pa.Array], field: pa.Field) -> pa.Array:

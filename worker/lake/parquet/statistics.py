@@ -187,7 +187,8 @@ def _format_statistics(
         if (column := ranges.get(field.name)) is None:
             continue
         nulls[field.name] = str(column.nulls)
-        if column.nulls == rows or (column.low is None and has_null_count_only(field.type)):
+        is_struct = pa.types.is_struct(field.type)  # readers expect counts of its fields, and fail on a number
+        if not is_struct and (column.nulls == rows or (column.low is None and has_null_count_only(field.type))):
             continue
         try:
             lows[field.name], highs[field.name] = _format_bounds(field.type, column)

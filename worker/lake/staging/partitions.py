@@ -20,14 +20,15 @@ Partition = tuple[str | None, ...]  # the value of each partition column, as tex
 def folder_name(value: str | None) -> str:
     """The part after `column=` of the folder of a partition: the value, percent-encoded as by other Delta writers.
 
-    Delta readers take the value from the log, but Polars takes it from the folder. So a value that is too long for a folder
-    gets the name `=` and a hash: with two `=` it is no folder of a value for Polars, which refuses to read
-    the table instead of showing a wrong value.
+    Delta readers take the value from the log, but Polars takes it from the folder. So a value that is too long for a folder,
+    or that is the name of null's folder, gets the name `=` and a hash: with two `=` it is no folder of a value for Polars,
+    which refuses to read the table instead of showing a wrong value.
     """
     if value is None:
         return _NULL_PARTITION
     name = _ESCAPED.sub(lambda match: f"%{ord(match[0]):02X}", value)
-    return name if len(name.encode()) <= _MOST_BYTES else f"={hashlib.sha256(value.encode()).hexdigest()[:32]}"
+    is_value = len(name.encode()) <= _MOST_BYTES and name != _NULL_PARTITION
+    return name if is_value else f"={hashlib.sha256(value.encode()).hexdigest()[:32]}"
 
 
 def partition_path(values: Mapping[str, str | None]) -> str:

@@ -68,6 +68,8 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     **{f"{part} is a list": ({"stats": stats(**{part: [1]})}, part) for part in ("minValues", "maxValues", "nullCount")},
     **{f"nulls {count!r}": ({"stats": stats(nullCount={"n": count})}, "nullCount of n") for count in (-1, 4, 1.0, "1")},
+    "nulls of a struct": ({"stats": stats(nullCount={"inner": 3})}, "nullCount of inner is 3; a struct has an object"),
+    "nulls of fields of a number": ({"stats": stats(nullCount={"n": {"a": 1}})}, "nullCount of n is {'a': 1}"),
     "nulls of a field": ({"stats": stats(nullCount={"inner": {"a": 9}})}, r"nullCount of inner\.a is 9"),
     **{
         f"{column} has the bound {value!r}": ({"stats": bounds(column, value, value)}, f"minValues of {column}")
@@ -121,7 +123,7 @@ ACCEPTED = (
     bounds("day", "0001-01-01", "9999-12-31"),
     bounds("inner", {"a": 1}, {"a": 2}),
     bounds("of_another_version", {"a": "x"}, 5),
-    stats(nullCount={"n": 3, "inner": {"a": 0}, "several": 1}),
+    stats(nullCount={"n": 3, "inner": {"a": 0}, "several": 1, "of_another_version": {"a": 1}}),
     '{"numRecords":3,"minValues":{"name":"\\ud83d\\ude00"}}',
 )
 

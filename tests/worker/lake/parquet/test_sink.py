@@ -49,6 +49,20 @@ def column(path: Path, kind: pa.DataType, *arrays: pa.Array, nullable: bool = Tr
     return values
 
 
+@pytest.mark.parametrize(
+    "array",
+    [
+        pa.array([500, None, 7, 500], pa.int32()),
+        pa.array([500, None, 7, 500], pa.int64()),
+        pa.array([500, None, 7, 500], pa.date32()),
+        pa.array([True, None, True, False]),
+        pa.array([b"aa", None, b"b", b"aa"]),
+    ],
+)
+def test_dictionaries_of_other_values_than_texts(array: pa.Array, tmp_path: Path) -> None:
+    assert column(tmp_path / "x.parquet", array.type, array.dictionary_encode()) == array.to_pylist()
+
+
 def test_a_column_that_a_batch_lacks_is_null(tmp_path: Path) -> None:
     """`packets.raw` is there only when it was asked for."""
     schema = TABLES["packets"].schema

@@ -157,6 +157,7 @@ def test_infinity_is_a_json_number() -> None:
         (pa.date32(), 2_932_897),
         (pa.string(), TOP * 300),
         (pa.struct([("a", pa.int64())]), {"a": 1}),
+        (pa.struct([("a", pa.int64())]), None),
     ],
 )
 @pytest.mark.parametrize("nested", [False, True])

@@ -41,6 +41,10 @@ def test_a_value_that_is_too_long_has_a_name_that_no_value_has() -> None:
     assert first[0] == "=" != folder_name("=")[0]
 
 
+def test_a_value_called_as_the_folder_of_null_is_not_null() -> None:
+    assert folder_name("__HIVE_DEFAULT_PARTITION__")[0] == "="
+
+
 def test_the_folders_of_several_columns() -> None:
     assert partition_path({"vehicle_id": "v 1", "date": None}) == "vehicle_id=v%201/date=__HIVE_DEFAULT_PARTITION__/"
     assert partition_path({}) == ""
