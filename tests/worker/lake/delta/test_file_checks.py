@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, date, datetime
@@ -252,9 +253,11 @@ async def test_a_partition_value_that_is_no_value_of_its_column_is_refused(kind:
     arrow, accepted, refused = VALUES[kind]
     log = LogStore(MemoryStore(), commit_timeout=5.0)
     await log.create("t", pa.schema([("n", pa.int64()), ("p", arrow)]), partition_columns=["p"])
-    for value in refused:
-        with pytest.raises(InvalidFile, match=r"(?s)its partition value p=.* (is no|is empty)"):
+    for number, value in enumerate(refused):
+        with pytest.raises(InvalidFile, match=r"(?s)its partition value p=.* (is no|is empty)") as error:
             await log.commit("t", [replace(FILE, partition_values={"p": value})])
+        if advised := re.search("for example '(.*)'", str(error.value)):
+            await log.commit("t", [replace(FILE, path=f"advised {number}", partition_values={"p": advised[1]})])
     for number, text in enumerate((*accepted, None)):
         await log.commit("t", [replace(FILE, path=f"{number}", partition_values={"p": text})])
 
