@@ -49,9 +49,7 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
         FrameTable._read_version, "a version that replaces rows adds no frames", NEVER
     ),
     "rows that compaction moves are decoded twice": Mutant(FrameTable._read_version, "compaction adds no frames", DROP),
-    "frames that come back are decoded twice": Mutant(
-        FrameTable._read_version, "a RESTORE adds no frames", NEVER
-    ),
+    "frames that come back are decoded twice": Mutant(FrameTable._read_version, "a RESTORE adds no frames", NEVER),
     "a run begins while frames are lost": Mutant(
         FrameTable.find_new_files, "no frames are decoded while a table lacks rows that may come back", NEVER
     ),

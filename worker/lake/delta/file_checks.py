@@ -117,9 +117,7 @@ def _find_partition_value_problem(value: object, field: Mapping[str, Any]) -> st
         return f"is no text; write the {kind} as the protocol does, for example {_example(kind)!r}"
     if value == "":
         return "is empty, which readers read as null; write None for null"
-    return (
-        None if _is_partition_value(value, kind) else f"is no {kind}; write for example {_example(kind)!r}"
-    )
+    return None if _is_partition_value(value, kind) else f"is no {kind}; write for example {_example(kind)!r}"
 
 
 _EXAMPLES: Mapping[str, str] = {
