@@ -362,3 +362,17 @@ async def test_a_file_with_fewer_columns_or_with_those_of_its_schema_fits(tmp_pa
     await log.commit("t", [rows_of(tmp_path / "t", table_of(at=at, date=date_too))], schema=wider)
     rows = deltalake.DeltaTable(tmp_path / "t").to_pyarrow_table(columns=["at", "n"]).to_pylist()
     assert [row["n"] for row in rows] == [None, None]
+
+
+async def test_a_file_with_instants_as_spark_writes_them_fits(tmp_path: Path) -> None:
+    log = LogStore(Store.open(tmp_path), verify_files=True)
+    await log.create("t", pa.schema([("at", pa.timestamp("us", "UTC"))]))
+    (tmp_path / "t" / "spark").mkdir()
+    file = tmp_path / "t" / "spark" / "a.parquet"
+    pq.write_table(table_of(at=pa.array([INSTANT])), file, use_deprecated_int96_timestamps=True)
+    add = AddFile(path="spark/a.parquet", size=file.stat().st_size, partition_values={}, modification_time=0, stats="")
+    await log.commit("t", [add])
+    assert deltalake.DeltaTable(tmp_path / "t").to_pyarrow_table()["at"].to_pylist() == [INSTANT]
+    assert lakes.connect().execute(f"SELECT epoch_us(at) FROM delta_scan('{tmp_path / 't'}')").fetchall() == [
+        (round(INSTANT.timestamp() * 1_000_000),)
+    ]
