@@ -373,6 +373,6 @@ async def test_a_file_with_instants_as_spark_writes_them_fits(tmp_path: Path) ->
     add = AddFile(path="spark/a.parquet", size=file.stat().st_size, partition_values={}, modification_time=0, stats="")
     await log.commit("t", [add])
     assert deltalake.DeltaTable(tmp_path / "t").to_pyarrow_table()["at"].to_pylist() == [INSTANT]
-    assert lakes.connect().execute(f"SELECT epoch_us(at) FROM delta_scan('{tmp_path / 't'}')").fetchall() == [
+    assert lakes.connect().execute(f"SELECT epoch_us(t.at) FROM delta_scan('{tmp_path / 't'}') t").fetchall() == [
         (round(INSTANT.timestamp() * 1_000_000),)
     ]
