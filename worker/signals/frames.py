@@ -1,7 +1,8 @@
 """The frames of one source in a lake: which files are new, and their rows.
 
 New are the files that a version of the table adds, in the order of its log. Versions that change rows are skipped (`replace`,
-deletions), and compaction changes no rows. The first run begins with all live files of the newest version.
+deletions), and compaction changes no rows. The first run begins with all live files of the newest version. Nothing is decoded
+while a table lacks rows that another program removed. So a RESTORE that brings them back adds only files that were new before.
 """
 
 from __future__ import annotations
@@ -92,11 +93,15 @@ class FrameTable:
     async def find_new_files(self, position: Position | None) -> NewFrames | None:
         """The files after a position (None: all live ones); None if the table does not exist.
 
-        Raises `LostVersions` if the log no longer has the versions after the position.
+        Raises `LostVersions` if the log no longer has the versions after the position, `RowsLost` while the table lacks rows
+        that another program removed.
         """
         newest = await self._log.read_version(self.table)
         if newest < 0:
             return None
+        # rule: no frames are decoded while a table lacks rows that may come back
+        if (loss := await self._log.known_loss(self.table)) is not None:
+            raise loss
         position = position or Position(version=newest, added=False)
         found: list[FrameFile] = []
         version, done = position.version, position.files
@@ -150,6 +155,9 @@ class FrameTable:
         lines = parse_json_lines(stored[0])
         # rule: a version that replaces rows adds no frames
         if any(_changes_rows(line["remove"]) for line in lines if "remove" in line):
+            return []
+        # rule: a RESTORE adds no frames
+        if any((line.get("commitInfo") or {}).get("operation") == "RESTORE" for line in lines):
             return []
         adds = [
             line["add"]

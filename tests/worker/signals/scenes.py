@@ -5,6 +5,7 @@ Each scene ends with a check of every row. Before each commit is a step, too.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -18,7 +19,10 @@ from deltalake import DeltaTable
 
 from pcaplake.signals import Databases
 from pcaplake.worker.errors import Fatal, Retryable
+from pcaplake.worker.lake.delta.actions import Txn
+from pcaplake.worker.lake.delta.log_state import LAKE
 from pcaplake.worker.lake.delta.log_store import LogStore
+from pcaplake.worker.lake.store.store import Store
 from tests.signals.databases import A_DBC, TWO_BUSES, databases
 from tests.signals.frame_files import fibex
 from tests.signals.lakes import SignalLake
@@ -74,6 +78,18 @@ class Stage:
     def rewrite(self) -> None:
         """As another writer that replaces all rows by equal ones."""
         DeltaTable(str(self.lake.folder / "can_frames")).update({"source": "source"})
+
+    def add_batch(self, batch: int) -> None:
+        """The frames of CAN so far are from batches of pcaplake."""
+        log = LogStore(Store.open(str(self.lake.folder)))
+        asyncio.run(log.commit_transaction("can_frames", Txn(app_id=LAKE, version=batch), "WRITE"))
+
+    def restore(self, version: int) -> int:
+        """Another program restores the frames of CAN. Returns the version before."""
+        table = DeltaTable(str(self.lake.folder / "can_frames"))
+        before = table.version()
+        table.restore(version)
+        return before
 
     def delete_unreferenced_files(self) -> None:
         """As a VACUUM does, if a run is suspended for days."""
@@ -262,6 +278,28 @@ def compaction(stage: Stage) -> None:
     stage.check()
 
 
+def frames_are_lost_and_restored(stage: Stage) -> None:
+    stage.fill()
+    stage.add_batch(0)
+    stage.run()
+    stage.fill()
+    stage.add_batch(1)
+    stage.run()
+    whole = stage.restore(1)
+    stage.run()
+    stage.restore(whole)
+    stage.check()
+
+
+def a_run_begins_while_frames_are_lost(stage: Stage) -> None:
+    stage.fill()
+    stage.add_batch(0)
+    whole = stage.restore(0)
+    stage.run()
+    stage.restore(whole)
+    stage.check()
+
+
 def a_file_is_read_in_part(stage: Stage) -> None:
     stage.fill()
     real, short = pq.ParquetFile.iter_batches, True
@@ -294,6 +332,8 @@ SCENES: Final[Mapping[str, Callable[[Stage], None]]] = {
         killed_between_kinds,
         another_writer_replaces_rows,
         compaction,
+        frames_are_lost_and_restored,
+        a_run_begins_while_frames_are_lost,
         a_file_is_read_in_part,
     )
 }

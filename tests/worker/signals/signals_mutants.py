@@ -49,6 +49,10 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
         FrameTable._read_version, "a version that replaces rows adds no frames", NEVER
     ),
     "rows that compaction moves are decoded twice": Mutant(FrameTable._read_version, "compaction adds no frames", DROP),
+    "frames that come back are decoded twice": Mutant(FrameTable._read_version, "a RESTORE adds no frames", NEVER),
+    "a run begins while frames are lost": Mutant(
+        FrameTable.find_new_files, "no frames are decoded while a table lacks rows that may come back", NEVER
+    ),
     "a file that was read in part is passed": Mutant(
         FrameTable._read_batches, "a file has the rows that its log says, because the position moves past it", NEVER
     ),
@@ -68,5 +72,7 @@ FOUND_BY: Final[Mapping[str, str]] = {
     "rows of other cycles of a slot stay": "other_cycles",
     "rows that another writer replaces are decoded twice": "another_writer_replaces_rows",
     "rows that compaction moves are decoded twice": "compaction",
+    "frames that come back are decoded twice": "frames_are_lost_and_restored",
+    "a run begins while frames are lost": "a_run_begins_while_frames_are_lost",
     "a file that was read in part is passed": "a_file_is_read_in_part",
 }

@@ -27,7 +27,7 @@ _PLAIN_NUMBER = re.compile(r"-?([0-9]+)(?:\.([0-9]+))?")
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _INSTANT = re.compile(r"([0-9-]{10})[ T]([0-9:]{8})(?:\.[0-9]{1,9})?(?:Z|[+-][0-9]{2}:[0-9]{2})?")
 _LONGEST = 2**63 - 1  # of what the log keeps as a long
-_END_OF_TIME = 253_402_300_800_000  # the year 10000 in ms since 1970: more is a time in microseconds or nanoseconds
+END_OF_TIME = 253_402_300_800_000  # the year 10000 in ms since 1970: more is a time in microseconds or nanoseconds
 _UNORDERED = ("timestamp", "binary")  # as texts: instants are written with and without fractions
 _COUNTED = ("minValues", "maxValues", "nullCount")
 
@@ -82,7 +82,7 @@ def _list_problems(
         yield f"its path {problem}"
     if not _is_count(add.size) or add.size == 0:
         yield f"size is {add.size!r}; it is the length of the file in bytes"
-    if not _is_count(add.modification_time) or add.modification_time >= _END_OF_TIME:
+    if not _is_count(add.modification_time) or add.modification_time >= END_OF_TIME:
         yield f"modification_time is {add.modification_time!r}; it is in milliseconds since 1970"
     if not isinstance(add.data_change, bool):
         yield f"data_change is {add.data_change!r}; it is True or False"
@@ -114,12 +114,10 @@ def _find_partition_value_problem(value: object, field: Mapping[str, Any]) -> st
         return None if field.get("nullable", True) else "is null, and the column is NOT NULL"
     kind = field["type"] if isinstance(field["type"], str) else field["type"]["type"]
     if not isinstance(value, str) or not is_utf8(value):
-        return f"is no text; write the {kind} as the protocol does, for example {_EXAMPLES.get(kind, 'a')!r}"
+        return f"is no text; write the {kind} as the protocol does, for example {_example(kind)!r}"
     if value == "":
         return "is empty, which readers read as null; write None for null"
-    return (
-        None if _is_partition_value(value, kind) else f"is no {kind}; write for example {_EXAMPLES.get(kind, '1.5')!r}"
-    )
+    return None if _is_partition_value(value, kind) else f"is no {kind}; write for example {_example(kind)!r}"
 
 
 _EXAMPLES: Mapping[str, str] = {
@@ -127,7 +125,14 @@ _EXAMPLES: Mapping[str, str] = {
     "boolean": "true",
     "date": "2026-11-21",
     "timestamp": "2026-11-21T10:00:00.123456Z",
+    **dict.fromkeys(("float", "double"), "1.5"),
 }
+
+
+def _example(kind: str) -> str:
+    """A partition value of this type, as it is accepted."""
+    decimal = DECIMAL.fullmatch(kind)
+    return f"{0:.{int(decimal[2])}f}" if decimal else _EXAMPLES.get(kind, "a")
 
 
 def _is_partition_value(value: str, kind: str) -> bool:

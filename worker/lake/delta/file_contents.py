@@ -6,7 +6,7 @@ One request for the size and one or two for the footer of each file; rows are no
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import pyarrow as pa
 
@@ -46,17 +46,19 @@ async def _find_problem(store: Store, table: str, add: AddFile, metadata: Metada
     try:
         footer = await read_footer(store, path)
         rows, schema = footer.metadata.num_rows, footer.schema_arrow
+        leaves = [footer.schema.column(number) for number in range(len(footer.schema))]
+        legacy = {column.path for column in leaves if column.physical_type == "INT96"}
     except (pa.ArrowException, OSError, ValueError) as error:
         return f"its footer cannot be read: {error}"
     if add.num_records is not None and add.num_records != rows:
         return f"numRecords of its statistics is {add.num_records}, and the file has {counted(rows, 'row')}"
-    return _find_column_problem(schema, metadata)
+    return _find_column_problem(pa.schema([_as_stored(field, legacy) for field in schema]), metadata)
 
 
 def _find_column_problem(schema: pa.Schema, metadata: Metadata) -> str | None:
     """Readers take partition columns from the log, also if a file has them."""
     partitions, names = metadata.partition_columns, set(schema.names)
-    columns = [_as_stored(field) for field in schema if field.name not in partitions]
+    columns = [field for field in schema if field.name not in partitions]
     stored = [field for field in metadata.schema["fields"] if field["name"] not in partitions]
     # Parquet rarely says that a column has no nulls, so a column that is there may be NOT NULL in the table
     have = {"fields": [{**field, "nullable": field["nullable"] or field["name"] in names} for field in stored]}
@@ -71,8 +73,12 @@ def _find_column_problem(schema: pa.Schema, metadata: Metadata) -> str | None:
     return f"it has {what}, which the table lacks, so readers would not see it; pass its schema"
 
 
-def _as_stored(field: pa.Field) -> pa.Field:
-    """Parquet keeps instants without their zone; milliseconds are read as well as microseconds."""
-    if pa.types.is_timestamp(field.type) and field.type.tz and field.type.unit in ("ms", "us"):
+def _as_stored(field: pa.Field, legacy: Collection[str]) -> pa.Field:
+    """Parquet keeps instants without their zone; milliseconds are read as well as microseconds.
+
+    `legacy`: columns of type INT96, which are instants, too. Spark writes them by default.
+    """
+    known = pa.types.is_timestamp(field.type) and field.type.tz and field.type.unit in ("ms", "us")
+    if known or field.name in legacy:
         return field.with_type(pa.timestamp("us", tz="UTC"))
     return field

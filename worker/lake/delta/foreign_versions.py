@@ -26,6 +26,7 @@ from pcaplake.worker.plain_text import counted
 
 from .actions import parse_json_lines, parse_num_records
 from .errors import RowsLost, TableBlocked
+from .file_checks import END_OF_TIME
 from .live_files import LiveFiles, read_live_files
 from .log_state import LAKE, LogState, is_written_by_pcaplake, read_log_state_at, version_file_path
 
@@ -40,7 +41,8 @@ _MOST_SEARCHED = 10_000  # versions in which the target of a RESTORE to a time i
 class ForeignVersion:
     """A version of another program. `removed`: files that it removes with `dataChange`, as paths in the log.
 
-    `added_rows`: None if a file has no row count. `timestamp`: epoch ms, by the clock of the other program.
+    `added_rows`: None if a file has no row count. `timestamp`: epoch ms, by the clock of the other program; None without
+    one, or if it is not in ms.
     """
 
     version: int
@@ -118,13 +120,14 @@ def parse_foreign_version(version: int, data: bytes) -> ForeignVersion | None:
     removes = [line["remove"] for line in lines if line.get("remove")]
     adds = [line["add"] for line in lines if line.get("add")]
     rows = [parse_num_records(add.get("stats") or "") for add in adds if add.get("dataChange", True)]
+    time = info.get("timestamp")
     writer = [info.get("userName"), info.get("engineInfo") or "another program"]
     return ForeignVersion(
         version=version,
         operation=str(info.get("operation") or "a change without a name"),
         parameters=info.get("operationParameters") or {},
         writer=", ".join(str(name) for name in writer if name),
-        timestamp=info["timestamp"] if isinstance(info.get("timestamp"), int) else None,
+        timestamp=time if type(time) is int and 0 <= time < END_OF_TIME else None,
         removed=tuple(remove["path"] for remove in removes if remove.get("dataChange", True)),
         added_rows=None if None in rows else sum(row or 0 for row in rows),
     )
@@ -241,22 +244,30 @@ class _Judge:
             return foreign.version - 1  # it changes nothing
         if str(said := foreign.parameters.get("version")).isdigit():
             target = int(str(said))
-            state = await read_log_state_at(self._store, self._table, target) if target < foreign.version else None
-            if state is None:
-                return None
-            files = await read_live_files(self._store, self._table, state)
             # rule: a RESTORE counts as one only if the table has the files of that version
-            return target if files.live.keys() == after else None
-        live, version = set(before.live), foreign.version - 1
+            return target if target < foreign.version and await self._has_files(target, after) else None
+        live, version, added_again = set(before.live), foreign.version - 1, set[str]()
         while version >= max(0, foreign.version - _MOST_SEARCHED):  # to a time: the newest version with these files
-            if live == after:
+            if live == after or (live < after <= live | added_again and await self._has_files(version, after)):
                 return version
             (undone,) = await _get_versions(self._store, self._table, [version])
             if undone is None:
                 return None
-            _apply_paths(before, live, parse_json_lines(undone), undo=True)
+            lines = parse_json_lines(undone)
+            # such a version may only give other statistics to files that the table had before
+            added_again |= {
+                before.relative_path(add["path"])
+                for add in (line.get("add") for line in lines)
+                if add and not add.get("dataChange", True)
+            }
+            _apply_paths(before, live, lines, undo=True)
             version -= 1
         return None
+
+    async def _has_files(self, version: int, paths: set[str]) -> bool:
+        """Whether the table had exactly these files at a version that the log still has."""
+        state = await read_log_state_at(self._store, self._table, version)
+        return state is not None and (await read_live_files(self._store, self._table, state)).live.keys() == paths
 
 
 def _apply_paths(files: LiveFiles, live: set[str], lines: Sequence[Mapping[str, Any]], *, undo: bool) -> None:

@@ -119,7 +119,8 @@ class LogState:
 
     def _note_row_changes(self, version: int, lines: Sequence[Mapping[str, Any]], data: bytes) -> None:
         if any(is_written_by_pcaplake(line) for line in lines):
-            if b'"remove"' in data and any((line.get("txn") or {}).get("appId") == LAKE for line in lines):
+            # also when the table was empty, so that nothing was removed
+            if _is_overwrite(lines) and any((line.get("txn") or {}).get("appId") == LAKE for line in lines):
                 self.emptied = max(self.emptied, version)
         elif (
             any((line.get("commitInfo") or {}).get("operation") == "RESTORE" for line in lines)
@@ -145,6 +146,12 @@ def _parse_table_lines(data: bytes) -> list[dict[str, Any]]:
 def is_written_by_pcaplake(action: Mapping[str, Any]) -> bool:
     """Whether this action of a version says that pcaplake wrote it: a transaction, which no other program writes or copies."""
     return str((action.get("txn") or {}).get("appId")).startswith(LAKE)
+
+
+def _is_overwrite(lines: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether a version of pcaplake says that it replaced all files."""
+    infos = (line.get("commitInfo") or {} for line in lines)
+    return any((info.get("operationParameters") or {}).get("mode") == "Overwrite" for info in infos)
 
 
 def _removes_rows(data: bytes) -> bool:

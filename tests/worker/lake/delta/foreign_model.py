@@ -66,6 +66,7 @@ class World:
         self.changes: Sequence[Callable[[], None]] = (
             *[self.restore] * 4, *[self.restore_back] * 4, self.lie, self.truncate, self.overwrite_with_fewer,
             self.overwrite_with_all, self.edit, self.update, self.append, self.compact, self.checkpoint,
+            self.complete_statistics,
         )  # fmt: skip
 
     def _log(self) -> LogStore:
@@ -206,6 +207,13 @@ class World:
     def compact(self) -> None:
         add = self._file(self.present(), change=False)
         self._write({add["path"]: add}, {"operation": "OPTIMIZE"}, change=False)
+
+    def complete_statistics(self) -> None:
+        """The version adds each file again, with other statistics."""
+        adds = [{"add": {**add, "dataChange": False}} for add in self.lives[-1].values()]
+        lines = [{"commitInfo": {"timestamp": 0, "operation": "COMPUTE STATS"}}, *adds]
+        data = "".join(json.dumps(line) + "\n" for line in lines).encode()
+        self.store.put_past_faults(f"{TABLE}/_delta_log/{len(self.lives):020d}.json", data)
 
     def checkpoint(self) -> None:
         lines = [json.loads(line) for version in sorted(self.known) for line in self.known[version].splitlines()]

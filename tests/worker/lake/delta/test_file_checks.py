@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, date, datetime
@@ -254,9 +255,11 @@ async def test_a_partition_value_that_is_no_value_of_its_column_is_refused(kind:
     arrow, accepted, refused = VALUES[kind]
     log = LogStore(MemoryStore(), commit_timeout=5.0)
     await log.create("t", pa.schema([("n", pa.int64()), ("p", arrow)]), partition_columns=["p"])
-    for value in refused:
-        with pytest.raises(InvalidFile, match=r"(?s)its partition value p=.* (is no|is empty)"):
+    for number, value in enumerate(refused):
+        with pytest.raises(InvalidFile, match=r"(?s)its partition value p=.* (is no|is empty)") as error:
             await log.commit("t", [replace(FILE, partition_values={"p": value})])
+        if advised := re.search("for example '(.*)'", str(error.value)):
+            await log.commit("t", [replace(FILE, path=f"advised {number}", partition_values={"p": advised[1]})])
     for number, text in enumerate((*accepted, None)):
         await log.commit("t", [replace(FILE, path=f"{number}", partition_values={"p": text})])
 
@@ -361,3 +364,17 @@ async def test_a_file_with_fewer_columns_or_with_those_of_its_schema_fits(tmp_pa
     await log.commit("t", [rows_of(tmp_path / "t", table_of(at=at, date=date_too))], schema=wider)
     rows = deltalake.DeltaTable(tmp_path / "t").to_pyarrow_table(columns=["at", "n"]).to_pylist()
     assert [row["n"] for row in rows] == [None, None]
+
+
+async def test_a_file_with_instants_as_spark_writes_them_fits(tmp_path: Path) -> None:
+    log = LogStore(Store.open(tmp_path), verify_files=True)
+    await log.create("t", pa.schema([("at", pa.timestamp("us", "UTC"))]))
+    (tmp_path / "t" / "spark").mkdir()
+    file = tmp_path / "t" / "spark" / "a.parquet"
+    pq.write_table(table_of(at=pa.array([INSTANT])), file, use_deprecated_int96_timestamps=True)
+    add = AddFile(path="spark/a.parquet", size=file.stat().st_size, partition_values={}, modification_time=0, stats="")
+    await log.commit("t", [add])
+    assert deltalake.DeltaTable(tmp_path / "t").to_pyarrow_table()["at"].to_pylist() == [INSTANT]
+    assert lakes.connect().execute(f"SELECT epoch_us(t.at) FROM delta_scan('{tmp_path / 't'}') t").fetchall() == [
+        (round(INSTANT.timestamp() * 1_000_000),)
+    ]

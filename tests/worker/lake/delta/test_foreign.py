@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections import Counter
@@ -13,6 +14,8 @@ import pyarrow as pa
 import pytest
 
 from pcaplake.worker.lake.delta import LogStore, SchemaConflict, TableBlocked, Txn
+from pcaplake.worker.lake.delta.errors import RowsLost
+from pcaplake.worker.lake.delta.foreign_versions import JUDGED
 from pcaplake.worker.lake.store.store import Store
 from tests.worker import lakes
 from tests.worker.lake.delta import deltas
@@ -165,3 +168,56 @@ async def test_clean_up_leaves_what_reads_every_version_that_stays(tmp_path: Pat
     assert await log.clean("t") == 2
     assert sorted(deltalake.DeltaTable(table, version=4).to_pyarrow_table()["n"].to_pylist()) == [0, 1, 2, 3]
     everybody_reads(table, [0, 1, 2, 3, 4, 5])
+
+
+def write_version(table: Path, version: int, *actions: dict[str, object]) -> None:
+    """A version as another program writes it."""
+    (table / "_delta_log" / f"{version:020d}.json").write_text("".join(json.dumps(one) + "\n" for one in actions))
+
+
+def actions_of(table: Path, version: int, kind: str) -> list[dict[str, object]]:
+    lines = (table / "_delta_log" / f"{version:020d}.json").read_text().splitlines()
+    return [action[kind] for action in map(json.loads, lines) if kind in action]
+
+
+async def test_a_restore_to_a_time_is_known_across_a_version_that_only_writes_statistics(tmp_path: Path) -> None:
+    """As the correction of a file by the doctor, or Spark's ANALYZE: files are added again and not removed."""
+    table, log = tmp_path / "t", LogStore(Store.open(tmp_path))
+    await log.create("t", deltas.SCHEMA, partition_columns=["date"])
+    await commit(log, table, 0)
+    await commit(log, table, 1)
+    deltalake.DeltaTable(table).restore(1)
+    (kept,), (lost,) = actions_of(table, 1, "add"), actions_of(table, 2, "add")
+    write_version(table, 4, {"commitInfo": {"operation": "COMPUTE STATS"}}, {"add": {**kept, "dataChange": False}})
+    with pytest.raises(RowsLost, match="RESTORE to 1"):
+        await commit(log, table, 2)
+    said = {"operation": "RESTORE", "operationParameters": {"datetime": "1795966839961"}}
+    write_version(table, 5, {"commitInfo": said}, {"add": lost})
+    await commit(log, table, 2)
+    everybody_reads(table, [0, 1, 2])
+
+
+async def test_an_overwrite_of_an_earlier_version_ends_the_loss_of_all_files(tmp_path: Path) -> None:
+    """It removed no file, since there was none, and did not say up to where it judged."""
+    table, log = tmp_path / "t", LogStore(Store.open(tmp_path))
+    await log.create("t", deltas.SCHEMA, partition_columns=["date"])
+    await commit(log, table, 0)
+    deltalake.DeltaTable(table).delete()
+    add = deltas.write(table, "new", [7])
+    await log.commit("t", [add], txn=Txn(app_id="pcaplake", version=1), overwrite=True)
+    for path in (table / "_delta_log").glob("*.json"):
+        path.write_text("".join(line for line in path.read_text().splitlines(keepends=True) if JUDGED not in line))
+    await commit(LogStore(Store.open(tmp_path)), table, 2)
+    everybody_reads(table, [2, 7])
+
+
+@pytest.mark.parametrize("timestamp", [1_795_966_839_961_000, -(10**18), None, "2026-11-29", 1.5, True])
+async def test_a_version_whose_time_is_in_another_unit_is_judged(timestamp: object, tmp_path: Path) -> None:
+    table, log = tmp_path / "t", LogStore(Store.open(tmp_path))
+    await log.create("t", deltas.SCHEMA, partition_columns=["date"])
+    await commit(log, table, 0)
+    (file,) = actions_of(table, 1, "add")
+    info = {"commitInfo": {"operation": "DELETE", "timestamp": timestamp}}
+    write_version(table, 2, info, {"remove": {"path": file["path"], "dataChange": True}})
+    with pytest.raises(RowsLost, match="version 2, DELETE by another program, took out 1 row of the batches 0 to 0"):
+        await commit(log, table, 1)

@@ -14,7 +14,7 @@ from tests.worker.lake.delta.foreign_mutants import MUTANTS
 HISTORIES = 3000  # CI runs 300 of them (--schedules 150)
 HAPPENS = {
     *("committed", "refused", "restore", "restore_back", "given up", "cleaned", "lie", "truncate", "edit", "update"),
-    *("overwrite_with_fewer", "overwrite_with_all", "append", "compact", "checkpoint"),
+    *("overwrite_with_fewer", "overwrite_with_all", "append", "compact", "checkpoint", "complete_statistics"),
 }
 TOLD = {"what comes after is given up too": 251}
 """The first history that told a mutant, where that is not soon."""
