@@ -67,7 +67,9 @@ def bad_list_of_files(log: Path) -> None:
     """The bytes of one column are zeros, and the footer is whole."""
     data = bytearray((log / name(4)).read_bytes())
     group = pq.ParquetFile(log / name(4)).metadata.row_group(0)
-    (chunk,) = [one for number in range(group.num_columns) if (one := group.column(number)).path_in_schema == "add.path"]
+    (chunk,) = [
+        one for number in range(group.num_columns) if (one := group.column(number)).path_in_schema == "add.path"
+    ]
     start = chunk.dictionary_page_offset or chunk.data_page_offset
     data[start : start + chunk.total_compressed_size] = bytes(chunk.total_compressed_size)
     (log / name(4)).write_bytes(data)
