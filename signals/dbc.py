@@ -43,7 +43,7 @@ _PAIR = re.compile(rf"({_NUMBER})\s*{_TEXT}")
 _RANGE = re.compile(r"(\d+)\s*-\s*(\d+)")
 _MESSAGE = re.compile(rf"BO_\s+(\d+)\s+({_NAME})\s*:\s*(\d+)(?:[ \t]+\w+)?")
 _SIGNAL = re.compile(
-    rf"SG_\s+({_NAME})(?:\s+(M|m\d*M?))?\s*:\s*(-?\d+)\s*\|\s*(-?\d+)\s*@\s*([01])\s*([-+])"
+    rf"SG_\s+({_NAME})(?:\s+(M|m\d{{0,20}}M?))?\s*:\s*(-?\d+)\s*\|\s*(-?\d+)\s*@\s*([01])\s*([-+])"
     rf"\s*\(\s*({_NUMBER})\s*,\s*({_NUMBER})\s*\)\s*\[\s*({_NUMBER})\s*\|\s*({_NUMBER})\s*\]\s*{_TEXT}[\w, \t]*"
 )
 _LABELS = re.compile(rf'VAL_\s+(?:(\d+)\s+)?({_NAME})((?:\s*{_NUMBER}\s*"(?:\\"|[^"])*+")*)\s*;?')

@@ -27,20 +27,21 @@ def drop_conflicting(messages: Sequence[tuple[Message, str]], lose: Callable[[st
 
     Nothing says which of them is on the bus. `lose(place, reason)` lists them.
     """
-    by_key: dict[object, list[tuple[Message, str]]] = {}
-    for message, place in messages:
+    by_key: dict[object, list[int]] = {}
+    for number, (message, _) in enumerate(messages):
         for key in message.keys:
-            by_key.setdefault(key, []).append((message, place))
-    conflicting = set()
-    for same in by_key.values():
-        if len(same) > 1 and len({message.definition_hash for message, _ in same}) > 1:
-            conflicting |= {place for _, place in same}
+            by_key.setdefault(key, []).append(number)
+    conflicting = set[int]()
+    for numbers in by_key.values():
+        same = [messages[number] for number in numbers]
+        if len({message.definition_hash for message, _ in same}) > 1:
+            conflicting.update(numbers)
             names = " and ".join(dict.fromkeys(message.name for message, _ in same))
             lose(
                 " and ".join(dict.fromkeys(place for _, place in same)),
                 f"{names} have the same id {same[0][0].id:#x}, and none of them is read: remove all but one",
             )
-    return tuple(message for message, place in messages if place not in conflicting)
+    return tuple(message for number, (message, _) in enumerate(messages) if number not in conflicting)
 
 
 def name_of_network(key: str) -> str:

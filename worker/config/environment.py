@@ -67,7 +67,8 @@ def implied_storage_options(uri: str, options: Mapping[str, str]) -> dict[str, s
     - `allow_http`, if the endpoint is http://, or AWS_ALLOW_HTTP is true: obstore reads AWS_ALLOW_HTTP only if its client gets
       no options, and pcaplake always passes some.
     - `endpoint`, from AWS_ENDPOINT_URL_S3: deltalake reads only AWS_ENDPOINT_URL. Without an endpoint, it takes the store
-      for AWS, and looks for region and credentials in the metadata service of the machine.
+      for AWS, and looks for region and credentials in the metadata service of the machine. For Azure, from
+      AZURE_STORAGE_ENDPOINT, which both read.
     - `use_emulator`, if the endpoint of an Azure account is `http://HOST:PORT/ACCOUNT`, as only Azurite has it. Azurite ignores
       `startFrom` when it lists, so clients must know that they talk to it: else deltalake takes old versions of a log for
       new ones ("Invalid table version"). They read the address of an emulator only from AZURITE_BLOB_STORAGE_URL, which is
@@ -77,7 +78,7 @@ def implied_storage_options(uri: str, options: Mapping[str, str]) -> dict[str, s
         return {}
     given = {_bare_name(name): value for name, value in options.items()}
     named = given.get("endpoint") or given.get("endpoint_url") or ""
-    endpoint = named or ((read_aws_endpoint("s3") or "") if uri.startswith(S3) else "")
+    endpoint = named or (read_aws_endpoint("s3") if uri.startswith(S3) else _read_azure_endpoint()) or ""
     implied = {}
     if endpoint and not named:
         implied["endpoint"] = endpoint
@@ -91,6 +92,10 @@ def implied_storage_options(uri: str, options: Mapping[str, str]) -> dict[str, s
             os.environ["AZURITE_BLOB_STORAGE_URL"] = server
             implied["use_emulator"] = "true"
     return implied
+
+
+def _read_azure_endpoint() -> str | None:
+    return os.environ.get("AZURE_STORAGE_ENDPOINT") or os.environ.get("AZURE_ENDPOINT")
 
 
 def _bare_name(option: str) -> str:

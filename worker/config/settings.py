@@ -93,6 +93,8 @@ def parse_columns(value: Any) -> Any:
     known = {name for spec in TABLES.values() for name in spec.schema.names}
     if unknown := [name for name in columns if name not in known]:
         raise ValueError(f"no table has a column {unknown[0]!r}")
+    if twice := next((name for name in columns if columns.count(name) > 1), None):
+        raise ValueError(f"{twice} is there twice")
     for name in columns:
         for table, spec in TABLES.items():
             kind = spec.schema.field(name).type if name in spec.schema.names else None

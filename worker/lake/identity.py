@@ -18,6 +18,7 @@ from pcaplake.worker.errors import Fatal, WrongChoice
 from pcaplake.worker.lake.store.conditional import require_conditional_writes
 from pcaplake.worker.lake.store.store import ObjectMeta, Store
 
+from .delta.log_state import LAKE, read_log_state
 from .formats import check_format, read_fields, unknown_fields, written_fields
 from .ledger import Enrollment, Ledger
 from .records import FOLDER
@@ -210,11 +211,17 @@ async def restore_generation(store: Store, generation: int) -> Identity:
 
 
 async def refuse_lost_identity(store: Store) -> None:
-    """Raise Fatal for manifests without a lake.json: a new lake would begin with batches that exist already."""
-    if await store.list(FOLDER) and await read_identity(store) is None:
+    """Raise Fatal for manifests or batches without a lake.json: a new lake would begin with batches that exist already."""
+    if await store.list(FOLDER):
+        rest, lost = "manifests of a lake's batches", LAKE_JSON
+    elif LAKE in (await read_log_state(store, "captures")).txns:  # each batch has rows there
+        rest, lost = "tables with a lake's batches", LAKE_JSON.rpartition("/")[0]
+    else:
+        return
+    if await read_identity(store) is None:  # else another process has just created the lake
         raise Fatal(
-            f"{store.uri} has no {LAKE_JSON}, but manifests of a lake's batches: restore {LAKE_JSON} from a backup or from the "
-            "bucket's object versions, or move the folder away"
+            f"{store.uri} has no {LAKE_JSON}, but {rest}: restore {lost} from a backup or from the bucket's object versions, or "
+            "move the folder away"
         )
 
 

@@ -98,6 +98,7 @@ class _BoundedServer(web.Server):
         super().__init__(self._answer_in_time, **options)
         self._answer = answer
         self._waiting: dict[web.RequestHandler, asyncio.TimerHandle] = {}
+        self._open: dict[web.RequestHandler, asyncio.Transport] = {}  # in the order of their beginnings
 
     async def _answer_in_time(self, request: web.BaseRequest) -> web.StreamResponse:
         self._forget(request.protocol)
@@ -107,12 +108,13 @@ class _BoundedServer(web.Server):
     def connection_made(self, handler: web.RequestHandler, transport: asyncio.Transport) -> None:
         super().connection_made(handler, transport)
         self._waiting[handler] = asyncio.get_running_loop().call_later(FIRST_REQUEST, handler.force_close)
-        connections = self.connections  # in the order of their beginnings
-        for oldest in connections[: max(len(connections) - MOST_CONNECTIONS, 0)]:
-            oldest.force_close()
+        self._open[handler] = transport
+        for oldest in list(self._open.values())[: max(len(self._open) - MOST_CONNECTIONS, 0)]:
+            oldest.abort()  # `close` would wait for a client that does not read its answer
 
     def connection_lost(self, handler: web.RequestHandler, exc: BaseException | None = None) -> None:
         self._forget(handler)
+        self._open.pop(handler, None)
         super().connection_lost(handler, exc)
 
     def _forget(self, handler: web.RequestHandler) -> None:

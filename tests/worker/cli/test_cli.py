@@ -161,6 +161,10 @@ def test_a_closed_pipe_changes_no_exit_code_and_hides_no_message(tmp_path: Path,
         (["ingest", "{drive}", "--lake", "{tmp}/lake", "--threads", "0"], "--threads: must be"),
         (["ingest", "{drive}", "--lake", "{tmp}/lake", "--threads", "many"], "--threads"),
         (["ingest", "{drive}", "--lake", "{tmp}/lake", "--partition-by", "colour"], "no table has a column 'colour'"),
+        (
+            ["ingest", "{drive}", "--lake", "{tmp}/lake", "--partition-by", "date", "--partition-by", "date"],
+            "date is there twice",
+        ),
         *(
             (
                 ["ingest", "{drive}", "--lake", "{tmp}/lake", "--partition-by", "date", "--partition-by", name],

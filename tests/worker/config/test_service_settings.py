@@ -187,6 +187,16 @@ def test_the_endpoint_of_azurite_is_known_as_such(
     assert os.environ.get("AZURITE_BLOB_STORAGE_URL") == address
 
 
+@pytest.mark.parametrize("name", ["AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"])
+def test_the_endpoint_of_azurite_may_be_in_the_environment(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AZURITE_BLOB_STORAGE_URL", "")
+    monkeypatch.setenv(name, AZURITE)
+    assert Settings.load(lake="x", storage_option=ACCOUNT).storage_options_for("az://raw/a") == {
+        **ACCOUNT, "endpoint": AZURITE, "allow_http": "true", "use_emulator": "true"
+    }  # fmt: skip
+    assert os.environ["AZURITE_BLOB_STORAGE_URL"] == SERVER
+
+
 def test_every_variable_of_the_project_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     this = Path(__file__).relative_to(ROOT)
     found = subprocess.run(

@@ -55,6 +55,20 @@ def test_a_lake_without_its_lake_json_is_not_begun_again(drive: Drive, tmp_path:
 
 
 @pytest.mark.slow
+def test_tables_without_their_manifests_begin_no_lake(drive: Drive, tmp_path: Path, capsys: Capsys) -> None:
+    lake = tmp_path / "lake"
+    arguments = ("ingest", drive.captures[0], "--lake", lake, "--profile", drive.profile)
+    assert run(capsys, *arguments)[0] == 0
+    (lake / "_pcaplake").rename(tmp_path / "backup")
+    before = contents(lake)
+    code, _, err = run(capsys, *arguments)
+    assert (code, "restore _pcaplake from a backup" in err) == (3, True), err
+    assert contents(lake) == before
+    (tmp_path / "backup").rename(lake / "_pcaplake")
+    assert run(capsys, *arguments)[0] == 0
+
+
+@pytest.mark.slow
 def test_what_is_refused_changes_nothing(drive: Drive, tmp_path: Path, capsys: Capsys) -> None:
     lake = tmp_path / "lake"
     arguments = ("ingest", drive.captures[0], "--lake", lake, "--profile", drive.profile)

@@ -9,7 +9,9 @@ import gc
 import io
 import json
 import logging
+import os
 import re
+import socket
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterator
@@ -21,7 +23,7 @@ from typing import Any
 import aiohttp
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -482,6 +484,32 @@ def test_idle_connections_do_not_exhaust_the_files_of_the_process(monkeypatch: p
             writer.close()
 
     served(work)
+
+
+def test_clients_that_read_no_answer_do_not_exhaust_the_files_of_the_process(registry: CollectorRegistry) -> None:
+    Gauge("long", "x" * 4_000_000, registry=registry)  # more than the buffers of a socket hold
+
+    async def ask_without_reading(server: Server, clients: list[socket.socket]) -> None:
+        client = socket.socket()
+        clients.append(client)
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(client, (server.host, server.port))
+        client.send(b"GET /metrics HTTP/1.1\r\nHost: deaf\r\n\r\n")
+
+    async def main() -> None:
+        clients: list[socket.socket] = []
+        async with Server(registry, ports=[0]) as server:
+            before = len(os.listdir("/proc/self/fd"))
+            for _ in range(MOST_CONNECTIONS + 20):
+                await ask_without_reading(server, clients)
+                await asyncio.sleep(0.005)
+            await asyncio.sleep(0.1)
+            assert len(os.listdir("/proc/self/fd")) - before - len(clients) <= MOST_CONNECTIONS
+        for client in clients:
+            client.close()
+
+    asyncio.run(asyncio.wait_for(main(), 30))
 
 
 def test_other_paths_and_methods_are_refused() -> None:

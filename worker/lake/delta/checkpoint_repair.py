@@ -65,14 +65,17 @@ class CheckpointState:
         return versions >= set(range(first, last + 1))
 
 
-async def read_checkpoint_state(store: Store, table: str) -> CheckpointState:
-    """Read the state of the checkpoints. Raises TableBlocked when a V2 checkpoint is the newest."""
+async def read_checkpoint_state(store: Store, table: str, *, files: bool = True) -> CheckpointState:
+    """Read the state of the checkpoints; `files`: with their lists of live files, which may be long.
+
+    Raises TableBlocked when a V2 checkpoint is the newest.
+    """
     hint_object = await store.get(delta_log_path(table, "_last_checkpoint"))
     listing = await store.list(delta_log_path(table))
     newest_complete_checkpoint(table, listing)
     good, unreadable = None, {}
     for checkpoint in sorted(complete_checkpoints(listing), key=lambda one: one.version, reverse=True):
-        if (reason := await check_checkpoint(store, table, checkpoint)) is None:
+        if (reason := await check_checkpoint(store, table, checkpoint, files=files)) is None:
             good = checkpoint
             break
         unreadable[checkpoint] = reason
@@ -82,13 +85,13 @@ async def read_checkpoint_state(store: Store, table: str) -> CheckpointState:
     )
 
 
-async def repair_last_checkpoint_hint(store: Store, table: str) -> bool:
+async def repair_last_checkpoint_hint(store: Store, table: str, *, files: bool = False) -> bool:
     """Make `_last_checkpoint` name the newest checkpoint that can be read, and return whether it was corrected.
 
     Without such a checkpoint it is deleted: readers then list the log. A newer hint that another writer puts meanwhile
     stays. Raises Retryable when the checkpoint has just been deleted.
     """
-    state = await read_checkpoint_state(store, table)
+    state = await read_checkpoint_state(store, table, files=files)
     if not state.is_hint_wrong or state.hint_object is None:
         return False
     path = delta_log_path(table, "_last_checkpoint")
@@ -114,7 +117,7 @@ async def repair_checkpoints(store: Store, table: str) -> str:
     if state.unreadable and not state.is_whole_without_unreadable:
         raise Fatal(f"{table}: {'; '.join(state.unreadable.values())}, and the versions before it were cleaned up")
     # the hint first: no reader may be sent to what is deleted
-    repaired = await repair_last_checkpoint_hint(store, table)
+    repaired = await repair_last_checkpoint_hint(store, table, files=True)
     for checkpoint in state.unreadable:
         for part in checkpoint.part_paths(table):
             await store.delete(part)

@@ -20,9 +20,8 @@ from pcaplake.worker.lake.store.store import Store
 from .actions import RemoveFile, decode_path, parse_json_lines, parse_num_records
 from .checkpoint_reader import read_columns
 from .errors import TableBlocked
-from .log_state import LogState, delta_log_path, json_versions, version_file_path
+from .log_state import ADD_COLUMNS, LogState, delta_log_path, json_versions, version_file_path
 
-_ADD_COLUMNS: tuple[str, ...] = ("add.path", "add.size", "add.partitionValues", "add.stats")
 _VERSIONS_AT_ONCE = 16
 
 
@@ -151,7 +150,7 @@ async def _read_checkpoint_file(store: Store, files: LiveFiles, path: str) -> No
     import pyarrow.compute as pc
 
     keys = {"add": "add.path"}
-    columns: tuple[str, ...] = _ADD_COLUMNS
+    columns: tuple[str, ...] = ADD_COLUMNS
     if files.named is not None:
         keys, columns = {**keys, "remove": "remove.path"}, (*columns, "remove.path")
     try:

@@ -34,6 +34,8 @@ _JSON = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10}))?\.parquet")
 _V2_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.[0-9a-f-]{36}\.(?:json|parquet)")
 _CHECKPOINT_KEYS = {"txn": "txn.appId", "protocol": "protocol.minReaderVersion", "metaData": "metaData.id"}
+ADD_COLUMNS = ("add.path", "add.size", "add.partitionValues", "add.stats")
+"""What is read of the live files in a checkpoint."""
 _FILE_ACTIONS = (b'{"add"', b'{"remove"', b'{"cdc"')
 _MOST_AT_ONCE = 16
 _MOST_PARTS = 10_000
@@ -341,17 +343,24 @@ def json_versions(listing: Listing) -> Sequence[int]:
     return sorted(int(match[1]) for match in matches if match)
 
 
-async def check_checkpoint(store: Store, table: str, checkpoint: Checkpoint) -> str | None:
-    """Why a checkpoint cannot be read; None: it can."""
-    return await _read_checkpoint(store, table, LogState(), checkpoint)
+async def check_checkpoint(store: Store, table: str, checkpoint: Checkpoint, *, files: bool) -> str | None:
+    """Why a checkpoint cannot be read; None: it can. `files`: read its list of live files, too."""
+    state = LogState()
+    problem = await _read_checkpoint(store, table, state, checkpoint, ADD_COLUMNS if files else ())
+    if problem is None and (state.metadata is None or state.protocol is None):
+        return f"{checkpoint.part_paths(table)[0]} is damaged (it has no metaData or no protocol)"
+    return problem
 
 
-async def _read_checkpoint(store: Store, table: str, tail: LogState, checkpoint: Checkpoint) -> str | None:
-    """None, or why it cannot be read: missing (perhaps cleaned up a moment ago) or damaged."""
+async def _read_checkpoint(
+    store: Store, table: str, tail: LogState, checkpoint: Checkpoint, only_read: Sequence[str] = ()
+) -> str | None:
+    """None, or why it cannot be read: missing (perhaps cleaned up a moment ago) or damaged. `only_read`: columns of `add`."""
+    keys = {**_CHECKPOINT_KEYS, "add": "add.path"} if only_read else _CHECKPOINT_KEYS
     for path in checkpoint.part_paths(table):
         try:
-            async for root, values in read_columns(store, path, _CHECKPOINT_KEYS):
-                for value in values.to_pylist(maps_as_pydicts="strict"):
+            async for root, values in read_columns(store, path, keys, (*_CHECKPOINT_KEYS, *only_read)):
+                for value in () if root == "add" else values.to_pylist(maps_as_pydicts="strict"):
                     tail.apply_action({root: value})
         except FileNotFoundError:
             return f"{path} is missing; restore it, or delete _last_checkpoint if an older checkpoint is complete"

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
@@ -62,6 +63,22 @@ def both_cut(log: Path) -> None:
     (log / name(2)).write_bytes(b"PAR1")
 
 
+def bad_list_of_files(log: Path) -> None:
+    """The bytes of one column are zeros, and the footer is whole."""
+    data = bytearray((log / name(4)).read_bytes())
+    group = pq.ParquetFile(log / name(4)).metadata.row_group(0)
+    (chunk,) = [
+        one for number in range(group.num_columns) if (one := group.column(number)).path_in_schema == "add.path"
+    ]
+    start = chunk.dictionary_page_offset or chunk.data_page_offset
+    data[start : start + chunk.total_compressed_size] = bytes(chunk.total_compressed_size)
+    (log / name(4)).write_bytes(data)
+
+
+def no_rows(log: Path) -> None:
+    pq.write_table(pq.read_table(log / name(4))[:0], log / name(4))
+
+
 DAMAGES: dict[str, tuple[Callable[[Path], object], str, str, str]] = {  # what is done, level, what is said, afterwards
     "a checkpoint that is gone": (lambda log: (log / name(4)).unlink(), "error", f"{name(4)} is missing", "checkpoint 2"),
     "one that never was": (lambda log: hint(log, version=9), "error", f"{name(9)} is missing", "checkpoint 4"),
@@ -76,6 +93,8 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str, str, str]] = {  # what i
     "an older hint": (lambda log: hint(log, version=2), "warning", "checkpoint 4 exists", "checkpoint 4"),
     "a cut checkpoint": (cut, "error", f"{name(4)} is damaged", "checkpoint 2"),
     "an empty checkpoint": (lambda log: (log / name(4)).write_bytes(b""), "error", f"{name(4)} is damaged", "checkpoint 2"),
+    "a damaged list of files": (bad_list_of_files, "error", f"{name(4)} is damaged", "checkpoint 2"),
+    "a checkpoint without rows": (no_rows, "error", f"{name(4)} is damaged", "checkpoint 2"),
     "cut checkpoints": (both_cut, "error", f"{name(2)} is damaged", "the log"),
     "a cut checkpoint without hint": (
         lambda log: (cut(log), (log / HINT).unlink()), "error", f"{name(4)} is damaged", "checkpoint 2"
