@@ -55,7 +55,7 @@ _DEFAULTS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.hadoop.fs.s3a.input.stream.type": "classic",
     "spark.ui.showConsoleProgress": "false",
-    f"spark.executorEnv.{SAFE_PATH}": "1",
+    f"spark.executorEnv.{SAFE_PATH}": "1",  # Spark starts Python with `-m` in the working directory
     **PARQUET_SETTINGS,
 }
 _LOCAL = {  # one machine: no other host needs to reach the driver

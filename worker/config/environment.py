@@ -112,13 +112,9 @@ def is_started_by_spark_submit() -> bool:
 
 
 def set_spark_python(executable: str, *, replace: bool = False) -> None:
-    """Makes executors use this Python. A value of PYSPARK_PYTHON that is already set stays unless it is to `replace`.
-
-    Spark starts them with `python -m` in the working directory, so this also sets PYTHONSAFEPATH.
-    """
+    """Makes executors use this Python. A value of PYSPARK_PYTHON that is already set stays unless it is to `replace`."""
     if replace or not os.environ.get("PYSPARK_PYTHON"):
         os.environ["PYSPARK_PYTHON"] = executable
-    os.environ[SAFE_PATH] = "1"
 
 
 def read_java_home() -> str | None:

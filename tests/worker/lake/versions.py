@@ -57,7 +57,7 @@ def frames(name: str) -> pa.RecordBatch:
     schema = TABLES["can_frames"].schema
     given = {
         "capture_id": name,
-        "vehicle_id": f"car {name}",
+        "vehicle_id": f"car-{name}",
         "date": date(2026, 1, 2),
         "ts": datetime(2026, 1, 2, tzinfo=UTC),
         "ts_ns": 1_767_312_000_000_000_000,

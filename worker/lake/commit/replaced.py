@@ -20,7 +20,6 @@ import re
 from collections.abc import Collection, Iterable
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pcaplake.parser.schemas import TABLES
 from pcaplake.worker.errors import Fatal, Retryable
@@ -36,7 +35,6 @@ from pcaplake.worker.lake.store.store import Store
 from pcaplake.worker.plain_text import counted
 from pcaplake.worker.runtime import Runtime
 
-from .copy_rows import copy_other_rows, require_files
 from .history import REPLACED_APP_ID, find_lost_tables
 
 FOLDER = "_pcaplake/replaced"
@@ -168,6 +166,10 @@ async def _remove_rows(
     runtime: Runtime,
 ) -> None:
     """Remove the rows of these captures and write the transaction, in one version. Raises as `remove_replaced_rows`."""
+    import pyarrow.compute as pc  # this and deltalake: only for lakes with replaced contents
+
+    from .copy_rows import copy_other_rows, require_files
+
     wanted = pc.field("capture_id").isin(pa.array(sorted(capture_ids), pa.string()))
     try:
         for attempt in range(1, _ATTEMPTS + 1):
