@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import uuid
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -239,23 +240,24 @@ class LedgerSuite:
 
     def test_it_remembers_the_highest_generation_and_where_the_lake_is(self, opened: Open) -> None:
         async def story(ledger: Ledger) -> None:
-            assert await ledger.find_lake_at("s3://a/lake") is None
-            await ledger.bind_to_lake("lake")
+            uri = f"s3://a/{uuid.uuid4().hex}"  # lakes of other tests are in the same table
+            assert await ledger.find_lake_at(uri) is None
+            lake_id = await ledger.bind_to_lake("lake")
             assert await ledger.read_enrollment() is None
-            first = Enrollment(uri="s3://a/lake", generation=1, shards=2)
+            first = Enrollment(uri=uri, generation=1, shards=2)
             assert (
                 await ledger.enroll_lake(first)
                 == await ledger.enroll_lake(first)
                 == await ledger.read_enrollment()
                 == first
             )
-            assert await ledger.find_lake_at("s3://a/lake") == "lake"
+            assert await ledger.find_lake_at(uri) == lake_id
             second = replace(first, generation=3)
             assert await ledger.enroll_lake(second) == second
             assert (await ledger.enroll_lake(first)).generation == 3
             assert await ledger.read_enrollment() == second
             there = replace(second, uri="s3://b/lake")
-            assert (await ledger.enroll_lake(there)).uri == "s3://a/lake"
+            assert (await ledger.enroll_lake(there)).uri == uri
             assert await ledger.enroll_lake(there, moved=True) == await ledger.read_enrollment() == there
             assert (await ledger.enroll_lake(replace(there, generation=2), moved=True)).generation == 3
 
