@@ -19,7 +19,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from pcaplake.parser.schemas import TABLES
 from pcaplake.suggestions import suggest_name
 from pcaplake.worker.errors import Fatal, WrongChoice
-from pcaplake.worker.lake.delta.log_store import PROPERTIES
+from pcaplake.worker.lake.delta.properties import PROPERTIES
 from pcaplake.worker.lake.identity import read_identity
 from pcaplake.worker.lake.store.store import Store
 

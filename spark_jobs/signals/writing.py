@@ -28,7 +28,7 @@ from pcaplake.signals.tables import (
 from pcaplake.signals.wide import wide_schema_named
 from pcaplake.spark_jobs.common.delta_writes import PARQUET_SETTINGS, make_nullable
 from pcaplake.spark_jobs.common.lake_tables import read_table, table_exists, table_path, to_spark_schema
-from pcaplake.worker.lake.delta.log_store import PROPERTIES
+from pcaplake.worker.lake.delta.properties import PROPERTIES
 
 if TYPE_CHECKING:
     from pyspark import Broadcast

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
-from pcaplake.worker.lake.delta.actions import AddFile, Json
+from pcaplake.worker.lake.delta.actions import AddFile, Json, StagedFile
 
 from .formats import check_format, read_fields, unknown_fields, written_fields
 
@@ -111,7 +111,7 @@ class Stage:
                 "captures": tuple(map(Capture.from_dict, raw["captures"])),
                 "profiles": tuple(raw.get("profiles", ())),
                 "adds": {
-                    table: tuple(AddFile(**read_fields(AddFile, add)) for add in adds)
+                    table: tuple(StagedFile(**read_fields(StagedFile, add)) for add in adds)
                     for table, adds in raw["adds"].items()
                 },
             }

@@ -18,7 +18,7 @@ from deltalake import DeltaTable
 from pcaplake.signals import Databases
 from pcaplake.spark_jobs.signals import SignalOptions, SignalReport, run
 from pcaplake.worker.errors import Fatal, Retryable
-from pcaplake.worker.lake.delta.log_store import PROPERTIES
+from pcaplake.worker.lake.delta.properties import PROPERTIES
 from tests.signals.databases import TWO_BUSES, databases
 from tests.signals.lakes import SignalLake
 

@@ -14,8 +14,9 @@ from typing import Any
 from unittest.mock import Mock
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable, Field, write_deltalake
 
 from pcaplake.parser import Profile
 from pcaplake.parser.schemas import TABLES
@@ -452,3 +453,22 @@ def test_the_report_says_how_many(tmp_path: Path, capsys: pytest.CaptureFixture[
     result = json.loads(out)
     assert (code, result["other_profile"], result["other_version"]) == (0, 2, 0)
     assert "2 of the captures that are already ingested were read with another profile" in err
+
+
+async def test_rows_of_later_captures_are_null_in_a_column_of_the_user(tmp_path: Path) -> None:
+    """For readers that skip files by their statistics, too, after each command that adds files."""
+    lake, paths = tmp_path / "lake", write_captures(tmp_path / "in", 3)
+    condition = pc.field("note").is_null()
+
+    def count(table: str) -> int:
+        return int(DeltaTable(lake / table).to_pyarrow_dataset().to_table(filter=condition).num_rows)
+
+    await ingest(lake, paths[:1], reader(OLD))
+    for table in ("can_frames", "captures"):
+        DeltaTable(lake / table).alter.add_columns([Field("note", "string")])
+        DeltaTable(lake / table).update({"note": "'seen'"})
+        assert count(table) == 0
+    await ingest(lake, paths, reader(OLD))
+    assert (count("can_frames"), count("captures")) == (10, 2)
+    await ingest(lake, paths[2:], reader(NEW), reread=True)
+    assert (count("can_frames"), count("captures")) == (10, 2)

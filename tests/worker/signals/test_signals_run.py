@@ -16,7 +16,7 @@ from pcaplake.signals import Databases
 from pcaplake.signals.catalog import holds_catalog
 from pcaplake.worker.errors import Fatal
 from pcaplake.worker.lake.corrections import FileCorrector
-from pcaplake.worker.lake.delta.log_store import PROPERTIES, LogStore
+from pcaplake.worker.lake.delta import PROPERTIES, LogStore
 from pcaplake.worker.lake.store.store import Store
 from pcaplake.worker.signals.frames import FILES, Position
 from pcaplake.worker.signals.output import RUN_APP

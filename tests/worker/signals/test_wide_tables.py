@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 from pcaplake.signals import DatabaseError, Databases
 from pcaplake.signals.wide import require_wide_messages
 from pcaplake.worker.errors import Fatal
-from pcaplake.worker.lake.delta.log_store import PROPERTIES
+from pcaplake.worker.lake.delta.properties import PROPERTIES
 from tests.signals.databases import A_DBC, TWO_BUSES, databases
 from tests.signals.j1939_files import ANY, ENGINE, dbc
 from tests.signals.lakes import SignalLake

@@ -6,9 +6,11 @@ Public API: programs that write their own Parquet files can commit them. docs/co
 from __future__ import annotations
 
 from .actions import AddFile, Txn
+from .commit_content import Commit
 from .errors import FilesNotWritten, InvalidFile, SchemaConflict, TableBlocked
 from .lock_table import LockTable, TablePath
-from .log_store import PROPERTIES, Commit, LogStore
+from .log_store import LogStore
+from .properties import PROPERTIES
 
 __all__ = [
     "PROPERTIES",

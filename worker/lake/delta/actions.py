@@ -73,6 +73,11 @@ class AddFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StagedFile(AddFile):
+    """A file that pcaplake wrote: its statistics count the nulls of all of its columns, or of the first 32."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RemoveFile:
     """Removes a file from the table; VACUUM deletes it when the retention after `deletion_timestamp` (ms) is over.
 
@@ -195,6 +200,7 @@ Action = AddFile | RemoveFile | Txn | Protocol | Metadata | CommitInfo
 
 _NAMES: dict[type[Action], str] = {
     AddFile: "add",
+    StagedFile: "add",
     RemoveFile: "remove",
     Txn: "txn",
     Protocol: "protocol",

@@ -11,11 +11,16 @@ import uuid
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from .actions import Action, AddFile, CommitInfo, Metadata, Protocol, RemoveFile, Txn, serialize_actions
-from .errors import TableBlocked
+import pyarrow as pa
+
+from pcaplake.worker.lake.parquet.statistics import count_nulls_of_absent_columns, select_indexed_columns
+
+from .actions import Action, AddFile, CommitInfo, Metadata, Protocol, RemoveFile, StagedFile, Txn, serialize_actions
+from .errors import Hidden, TableBlocked
 from .file_checks import check_files
 from .live_files import Snapshot
-from .schema import Struct, evolve_schema
+from .log_state import LogState
+from .schema import Struct, evolve_schema, to_arrow_schema
 from .write_support import READER, WRITER
 
 
@@ -59,6 +64,16 @@ class CommitRequest:
     uploads: asyncio.Future[object] | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commit:
+    """The outcome of a commit. `already`: the transaction was in the table before; `version` is then its newest, `adds` 0."""
+
+    table: str
+    version: int
+    adds: int
+    already: bool
+
+
 def build_create_table_commit(
     struct: Struct, partition_columns: Sequence[str], properties: Mapping[str, str], *, engine_info: str, millis: int
 ) -> tuple[Metadata, bytes]:
@@ -97,6 +112,7 @@ def build_write_commit(
     changed = _changed_schema(request, metadata)
     if changed is not None:
         metadata = replace(metadata, schema=changed)
+    adds = _count_absent_columns(adds, metadata)
     # rule: a file that no reader could use is not committed
     check_files(table, adds, metadata)
     appends = not request.overwrite and request.swap is None
@@ -120,6 +136,26 @@ def build_write_commit(
     return metadata, serialize_actions([*actions, *other_txns, *removes, *adds])
 
 
+def _count_absent_columns(adds: Sequence[AddFile], metadata: Metadata) -> Sequence[AddFile]:
+    """The files, with statistics of staged files that count each row as null in the columns that only the table has.
+
+    A user added these columns, or a newer version did while an older one still writes. A reader may skip a file that has no
+    null count of a column, and miss the rows that a condition `IS NULL` asks for: deltalake's dataset does.
+    """
+    if not any(isinstance(add, StagedFile) for add in adds):
+        return adds
+    try:
+        schema = to_arrow_schema(metadata.schema)
+    except ValueError:  # a type of a newer protocol
+        return adds
+    columns = pa.schema([field for field in schema if field.name not in metadata.partition_columns])
+    indexed = select_indexed_columns(columns, metadata.configuration)
+    return [
+        replace(add, stats=count_nulls_of_absent_columns(indexed, add.stats)) if isinstance(add, StagedFile) else add
+        for add in adds
+    ]
+
+
 def _changed_schema(request: CommitRequest, metadata: Metadata) -> Struct | None:
     """The schema after the commit; None if it stays as it is."""
     if request.struct is None:
@@ -138,3 +174,22 @@ def _operation_metrics(adds: Sequence[AddFile], removes: Sequence[RemoveFile]) -
     if removes:
         metrics["numRemovedFiles"] = len(removes)
     return {name: str(value) for name, value in metrics.items()}
+
+
+def find_committed(request: CommitRequest, state: LogState, unresolved: dict[str, int]) -> Commit | None:
+    """The commit, if the log has it. Attempts that certainly failed leave `unresolved`."""
+    for txn_id in unresolved:
+        if txn_id in state.attempts:
+            version = state.attempts[txn_id]
+            return Commit(table=request.table, version=version, adds=len(request.adds), already=False)
+    txn = request.txn
+    if txn is not None and state.txns.get(txn.app_id, -1) >= txn.version:
+        return Commit(table=request.table, version=state.version, adds=0, already=True)
+    if txn is None and any(version <= state.checkpoint_version for version in unresolved.values()):
+        raise Hidden(
+            f"{request.table}: a checkpoint hides whether these files were committed; look for them in the table "
+            "before you commit again, and use a txn, which a checkpoint keeps"
+        )
+    for txn_id in [txn_id for txn_id, version in unresolved.items() if version <= state.version]:
+        del unresolved[txn_id]
+    return None

@@ -16,7 +16,6 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Awaitable, Mapping, Sequence
-from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -26,8 +25,15 @@ from pcaplake.worker.runtime import Runtime
 
 from . import checkpoint as checkpoints
 from .actions import AddFile, Txn
-from .commit_content import CommitRequest, Swap, build_create_table_commit, build_write_commit
-from .errors import Hidden, RolledBack, SchemaConflict, SwapConflict, TableBlocked, TransactionConflict
+from .commit_content import (
+    Commit,
+    CommitRequest,
+    Swap,
+    build_create_table_commit,
+    build_write_commit,
+    find_committed,
+)
+from .errors import RolledBack, SchemaConflict, SwapConflict, TableBlocked, TransactionConflict
 from .file_checks import check_live_paths, check_transactions
 from .file_contents import verify_file_contents
 from .foreign_versions import JUDGED, UNJUDGED
@@ -35,27 +41,10 @@ from .live_files import LiveFile, Snapshot, read_live_files
 from .lock_table import LockTable
 from .log_reader import LogReader, TableCache
 from .log_state import LAKE, LogState, is_still_settled, read_log_state
-from .properties import find_property_problem
+from .properties import PROPERTIES, find_property_problem
 from .publish import LockTablePublisher, PutIfAbsent, await_both
-from .schema import Struct, check_struct, to_delta_struct
+from .schema import Struct, as_struct, check_partition_columns
 from .write_support import unsupported_reason
-
-PROPERTIES: Mapping[str, str] = {
-    "delta.checkpointInterval": "100",
-    "delta.logRetentionDuration": "interval 7 days",
-    "delta.deletedFileRetentionDuration": "interval 7 days",
-    "delta.enableExpiredLogCleanup": "false",  # for other writers: only pcaplake cleans the log
-}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Commit:
-    """The outcome of a commit. `already`: the transaction was in the table before; `version` is then its newest, `adds` 0."""
-
-    table: str
-    version: int
-    adds: int
-    already: bool
 
 
 class LogStore(LogReader):
@@ -96,8 +85,8 @@ class LogStore(LogReader):
 
         Raises SchemaConflict for a column that Delta cannot have, ValueError for columns that cannot partition it.
         """
-        struct = _as_struct(table, schema)
-        _check_partition_columns(table, struct, partition_columns)
+        struct = as_struct(table, schema)
+        check_partition_columns(table, struct, partition_columns)
         metadata, data = build_create_table_commit(
             struct, partition_columns, self._properties, engine_info=self._engine_info, millis=self._current_millis()
         )
@@ -139,7 +128,7 @@ class LogStore(LogReader):
         is over and nothing was committed; OutcomeUnknown when it may have been committed, as after a cancellation: call
         again with the same `txn`.
         """
-        struct = None if schema is None else _as_struct(table, schema)
+        struct = None if schema is None else as_struct(table, schema)
         if not adds and txn is None and struct is None and not overwrite:
             raise ValueError(f"{table}: nothing to commit")
         request = CommitRequest(
@@ -152,8 +141,9 @@ class LogStore(LogReader):
             and (state is None or state.version < 0)
             and await self.read_version(table) < 0
         ):
-            columns = partition_columns if partition_columns is not None else _partition_columns_of(adds)
-            await self.create(table, struct, partition_columns=columns)
+            if partition_columns is None:
+                partition_columns = list(adds[0].partition_values) if adds else []
+            await self.create(table, struct, partition_columns=partition_columns)
         return await self._commit_request(request)
 
     async def commit_expecting(
@@ -179,7 +169,7 @@ class LogStore(LogReader):
                 table=table,
                 adds=adds,
                 txn=txn,
-                struct=_as_struct(table, schema),
+                struct=as_struct(table, schema),
                 overwrite=overwrite,
                 replace_schema=replace_schema,
                 other_txn=other_txn,
@@ -243,7 +233,7 @@ class LogStore(LogReader):
         writer has removed one of the files or written a transaction of one of the fences. Files that others add in the
         meantime never conflict.
         """
-        struct = None if schema is None else _as_struct(table, schema)
+        struct = None if schema is None else as_struct(table, schema)
         return await self._commit_request(
             CommitRequest(table=table, adds=adds, struct=struct, other_txn=txn, swap=swap, operation=swap.operation)
         )
@@ -302,7 +292,7 @@ class LogStore(LogReader):
         if request.overwrite:  # the live files must be those of a newly read state
             cache.state, fresh = await read_log_state(self._store, table), True
         state = await self._update_state(cache) if fresh or cache.state is None else cache.state
-        if done := _find_committed(request, state, unresolved):
+        if done := find_committed(request, state, unresolved):
             return done
         if txn is not None and (last := state.txns.get(txn.app_id, -1)) < request.after:
             raise RolledBack(table, request.after, last, state.version)
@@ -392,40 +382,3 @@ class LogStore(LogReader):
 
     def _current_millis(self) -> int:
         return int(self._now() * 1000)
-
-
-def _as_struct(table: str, schema: pa.Schema | Struct) -> Struct:
-    return check_struct(to_delta_struct(schema, table) if isinstance(schema, pa.Schema) else schema, table)
-
-
-def _check_partition_columns(table: str, struct: Struct, columns: Sequence[str]) -> None:
-    types = {column["name"]: column["type"] for column in struct["fields"]}
-    if missing := set(columns) - types.keys():
-        raise ValueError(f"{table}: no column {', '.join(sorted(missing))} to partition by")
-    if nested := [name for name in columns if not isinstance(types[name], str)]:
-        raise ValueError(f"{table}: column {nested[0]} is a {types[nested[0]]['type']}, which cannot be partitioned by")
-    if twice := [name for name in columns if list(columns).count(name) > 1]:
-        raise ValueError(f"{table}: column {twice[0]} is there twice to partition by")
-
-
-def _partition_columns_of(adds: Sequence[AddFile]) -> Sequence[str]:
-    return list(adds[0].partition_values) if adds else []
-
-
-def _find_committed(request: CommitRequest, state: LogState, unresolved: dict[str, int]) -> Commit | None:
-    """The commit, if the log has it. Attempts that certainly failed leave `unresolved`."""
-    for txn_id in unresolved:
-        if txn_id in state.attempts:
-            version = state.attempts[txn_id]
-            return Commit(table=request.table, version=version, adds=len(request.adds), already=False)
-    txn = request.txn
-    if txn is not None and state.txns.get(txn.app_id, -1) >= txn.version:
-        return Commit(table=request.table, version=state.version, adds=0, already=True)
-    if txn is None and any(version <= state.checkpoint_version for version in unresolved.values()):
-        raise Hidden(
-            f"{request.table}: a checkpoint hides whether these files were committed; look for them in the table "
-            "before you commit again, and use a txn, which a checkpoint keeps"
-        )
-    for txn_id in [txn_id for txn_id, version in unresolved.items() if version <= state.version]:
-        del unresolved[txn_id]
-    return None

@@ -11,6 +11,13 @@ import re
 from collections.abc import Mapping
 from datetime import timedelta
 
+PROPERTIES: Mapping[str, str] = {  # of the tables that a log store creates
+    "delta.checkpointInterval": "100",
+    "delta.logRetentionDuration": "interval 7 days",
+    "delta.deletedFileRetentionDuration": "interval 7 days",
+    "delta.enableExpiredLogCleanup": "false",  # for other writers: only pcaplake cleans the log
+}
+
 _INTERVAL = re.compile(
     r"(?:interval\s+)?(\d+)\s+(week|day|hour|minute|second|millisecond|microsecond)s?", re.IGNORECASE
 )

@@ -6,7 +6,7 @@ The JSON is that of the Delta transaction protocol, section "Schema Serializatio
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -73,6 +73,22 @@ def check_struct(struct: Struct, table: str) -> Struct:
     for problem in _list_struct_problems(struct, ""):
         raise SchemaConflict(f"{table}: {problem}")
     return struct
+
+
+def as_struct(table: str, schema: pa.Schema | Struct) -> Struct:
+    """A schema as the log has it. Raises SchemaConflict for a column that Delta cannot have."""
+    return check_struct(to_delta_struct(schema, table) if isinstance(schema, pa.Schema) else schema, table)
+
+
+def check_partition_columns(table: str, struct: Struct, columns: Sequence[str]) -> None:
+    """Raise ValueError for columns that cannot partition a table of this schema."""
+    types = {column["name"]: column["type"] for column in struct["fields"]}
+    if missing := set(columns) - types.keys():
+        raise ValueError(f"{table}: no column {', '.join(sorted(missing))} to partition by")
+    if nested := [name for name in columns if not isinstance(types[name], str)]:
+        raise ValueError(f"{table}: column {nested[0]} is a {types[nested[0]]['type']}, which cannot be partitioned by")
+    if twice := [name for name in columns if list(columns).count(name) > 1]:
+        raise ValueError(f"{table}: column {twice[0]} is there twice to partition by")
 
 
 def list_computed_columns(kind: Any, prefix: str = "") -> Iterator[tuple[str, str]]:

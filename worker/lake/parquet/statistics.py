@@ -268,6 +268,24 @@ def complete_statistics(indexed: pa.Schema, stats: str, rows: int, ranges: Mappi
         return _format_statistics(indexed, rows, ranges, {})
 
 
+def count_nulls_of_absent_columns(indexed: pa.Schema, stats: str) -> str:
+    """Statistics that count each row as null in the indexed columns that the file does not have.
+
+    `stats`: of a file of this package, which counts the nulls of all of its first 32 columns.
+    """
+    found = json.loads(stats) if stats else {}
+    counted = found.get("nullCount", {})
+    # the number of rows alone hides nothing, and of more columns than are counted some may be in the file
+    if not counted or len(counted) >= INDEXED_COLUMNS:
+        return stats
+    absent = {
+        field.name: ColumnRange(nulls=found["numRecords"])
+        for field in indexed
+        if field.name not in counted and not pa.types.is_struct(field.type)
+    }
+    return complete_statistics(indexed, stats, found["numRecords"], absent) if absent else stats
+
+
 def delta_statistics(rows: pa.Table) -> str:
     """The `stats` of an `add` action for a file with these rows, without its partition columns. Times are microseconds."""
     columns = zip(rows.column_names, rows.columns, strict=True)

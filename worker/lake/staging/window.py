@@ -16,7 +16,7 @@ import pyarrow as pa
 from pcaplake.worker import VERSION
 from pcaplake.worker.errors import Retryable
 from pcaplake.worker.lake.config import LakeConfig, table_partition_columns
-from pcaplake.worker.lake.delta.actions import AddFile
+from pcaplake.worker.lake.delta.actions import AddFile, StagedFile
 from pcaplake.worker.lake.delta.schema import to_delta_struct
 from pcaplake.worker.lake.parquet import ParquetFileSummary, ParquetSink
 from pcaplake.worker.lake.records import Capture, Stage
@@ -300,7 +300,7 @@ class Window:
         self._open.pop((table, values), None)
         self._written_at = min(modified, modified if self._written_at is None else self._written_at)
         self._adds.setdefault(table, []).append(
-            AddFile(
+            StagedFile(
                 path=file.path,
                 size=summary.size,
                 partition_values=file.values,
