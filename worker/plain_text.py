@@ -22,6 +22,8 @@ _HOSTILE: Final = re.compile(
 """Unicode's categories Cc, Cs, Zl, Zp and Cf, except those of Cf that text needs: joiners in Persian and Indic words, and
 signs around Arabic numbers."""
 
+_COLOR: Final = re.compile(r"\x1b\[[0-9;]*m")
+
 
 def visible(text: str, *, keep: str = "") -> str:
     """One line with only visible characters; all others are escaped as in Python: \\x1b, \\n, \\u202e.
@@ -48,6 +50,11 @@ def shell_word(text: str) -> str:
 def counted(count: int, one: str, many: str = "") -> str:
     """A number and what it counts: "1 capture", "1,200 captures". `many`: the plural, by default `one` and an s."""
     return f"{count:,} {one if count == 1 else many or f'{one}s'}"
+
+
+def describe_library_error(error: BaseException) -> str:
+    """The text of an error of a library, without terminal colors and without the stack of its native code."""
+    return _COLOR.sub("", str(error)).split("\n   0: ")[0].strip()
 
 
 def _python(letter: str) -> str:

@@ -34,7 +34,7 @@ from pcaplake.worker.captures.reference import ObjectRef
 from pcaplake.worker.cli import doctor, status
 from pcaplake.worker.cli import redrive as redrive_command
 from pcaplake.worker.cli.replay import make_uri_printer
-from pcaplake.worker.plain_text import counted, shell_word, to_json, visible
+from pcaplake.worker.plain_text import counted, describe_library_error, shell_word, to_json, visible
 from pcaplake.worker.rich_console import RichConsole
 from pcaplake.worker.service.queue import Delivery
 from pcaplake.worker.telemetry import logs
@@ -429,3 +429,10 @@ def test_a_key_that_is_shown_can_be_pasted(key: str) -> None:
 def test_a_count_agrees_with_its_noun() -> None:
     assert [counted(number, "capture") for number in (0, 1, 1200)] == ["0 captures", "1 capture", "1,200 captures"]
     assert [counted(number, "batch is", "batches are") for number in (1, 2)] == ["1 batch is", "2 batches are"]
+
+
+def test_errors_of_libraries_have_no_colors_and_no_stack() -> None:
+    error = OSError(
+        "Kernel error: \x1b[1mno 'id'\x1b[0m\n   0: <unknown>\n  12: start_thread\n             at ./nptl/c:442:8\n"
+    )
+    assert describe_library_error(error) == "Kernel error: no 'id'"

@@ -28,6 +28,7 @@ from pcaplake.worker.lake.lake import Lake
 from pcaplake.worker.lake.ledger.sqlite import SqliteLedger
 from pcaplake.worker.lake.store.store import Store
 from pcaplake.worker.lake.tables import count_tables
+from pcaplake.worker.plain_text import describe_library_error
 from pcaplake.worker.runtime import Runtime
 from pcaplake.worker.warm import compile_missing
 
@@ -262,7 +263,9 @@ async def _count_rows_to_remove(store: Store) -> dict[str, int]:
     try:
         return {name: counts.rows for name, counts in (await count_tables(store)).items() if counts.rows}
     except DeltaError as error:
-        raise Fatal(f"the rows of {store.uri} cannot be counted, see `pcaplake doctor`: {error}") from error
+        raise Fatal(
+            f"the rows of {store.uri} cannot be counted, see `pcaplake doctor`: {describe_library_error(error)}"
+        ) from error
 
 
 def _confirm_overwrite(store: Store, rows: Mapping[str, int], yes: bool) -> None:

@@ -20,6 +20,7 @@ from deltalake.fs import DeltaStorageHandler
 
 from pcaplake.parser.arrow_types import convert_batch
 from pcaplake.worker.errors import Fatal, PcaplakeError
+from pcaplake.worker.plain_text import describe_library_error
 from pcaplake.worker.runtime import Runtime
 
 from .config import LakeConfig
@@ -116,7 +117,9 @@ async def _commit_rewritten(
             removed += group
             adds.append(outcome)
         elif isinstance(outcome, (DeltaError, OSError, pa.ArrowException, ValueError, PcaplakeError)):
-            done.problems.append(f"{table}: {len(group)} files such as {next(iter(group))} stay small: {outcome}")
+            done.problems.append(
+                f"{table}: {len(group)} files such as {next(iter(group))} stay small: {describe_library_error(outcome)}"
+            )
         else:
             raise outcome
     if not adds:

@@ -23,6 +23,7 @@ from pcaplake.worker.lake.delta.log_state import read_log_state
 from pcaplake.worker.lake.delta.log_store import LogStore
 from pcaplake.worker.lake.delta.write_support import unsupported_protocol_reason
 from pcaplake.worker.lake.store.store import Store, is_nameable
+from pcaplake.worker.plain_text import describe_library_error
 
 from .compaction import Compaction, compact_table
 from .config import LakeConfig
@@ -79,7 +80,7 @@ def maintain_each_table(
         except TableNotFoundError:
             continue
         except (DeltaError, OSError) as error:
-            yield name, Fatal(f"{name}: {error}")
+            yield name, Fatal(f"{name}: {describe_library_error(error)}")
         except PcaplakeError as error:
             yield name, error
 

@@ -17,6 +17,7 @@ from pcaplake.worker.lake.commit.history import accept_removed_rows
 from pcaplake.worker.lake.commit.manifests import read_manifest
 from pcaplake.worker.lake.delta.log_store import LogStore
 from pcaplake.worker.lake.store.store import Store
+from pcaplake.worker.plain_text import counted, describe_library_error
 
 from .ledger import COMMITTED, Ledger
 
@@ -95,7 +96,7 @@ def _count_rows(store: Store, name: str, version: int) -> Counter[str]:
             for counted in pc.value_counts(batch.column(0)).to_pylist():
                 counts[counted["values"]] += counted["counts"]
     except (DeltaError, OSError, pa.ArrowException) as error:
-        raise Retryable(f"the rows of {name} cannot be counted: {error}") from error
+        raise Retryable(f"the rows of {name} cannot be counted: {describe_library_error(error)}") from error
     return counts
 
 
@@ -111,7 +112,7 @@ def _read_announced_rows(store: Store, table: str) -> dict[str, tuple[str, int]]
             for row in batch.to_pylist():
                 announced[row["capture_id"]] = (row["uri"], dict(row["rows"] or ()).get(table, 0))
     except (DeltaError, OSError, pa.ArrowException) as error:
-        raise Retryable(f"the rows of captures cannot be read: {error}") from error
+        raise Retryable(f"the rows of captures cannot be read: {describe_library_error(error)}") from error
     return announced
 
 
@@ -145,15 +146,12 @@ async def _select_committed(ledger: Ledger, generation: int, capture_ids: Collec
 
 def describe_missing(missing: Collection[MissingRows], listed: int = 5) -> str:
     """How many rows of how many captures are missing, with the first captures."""
-    rows = sum((one.expected or 0) - one.found for one in missing if one.expected is not None)
+    rows = sum(one.expected - one.found for one in missing if one.expected is not None)
     unknown = sum(one.expected is None for one in missing)
     named = ", ".join(
         f"{one.uri} ({'all rows' if one.expected is None else f'{one.expected - one.found:,} of {one.expected:,} rows'})"
         for one in list(missing)[:listed]
     )
-    return (
-        f"{rows:,} rows"
-        + (f" and all rows of {unknown:,} of them" if unknown else "")
-        + f" of {len(missing):,} captures: "
-        f"{named}" + (", ..." if len(missing) > listed else "")
-    )
+    least = "at least " * bool(unknown)  # it is not known how many rows the others had
+    what = least + counted(rows, "row") if unknown < len(missing) else "all rows"
+    return f"{what} of {counted(len(missing), 'capture')}: {named}" + (", ..." if len(missing) > listed else "")

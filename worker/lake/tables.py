@@ -16,6 +16,7 @@ from pcaplake.worker.lake.config import table_partition_columns
 from pcaplake.worker.lake.delta.errors import TableBlocked
 from pcaplake.worker.lake.delta.log_store import LogStore
 from pcaplake.worker.lake.store.store import Store
+from pcaplake.worker.plain_text import describe_library_error
 
 from .ledger import Ledger
 
@@ -79,7 +80,7 @@ async def read_decodings(store: Store, capture_ids: Collection[str]) -> dict[str
         try:
             rows = [row for batch in TableRows(store, "captures").read(columns, wanted) for row in batch.to_pylist()]
         except (DeltaError, OSError, pa.ArrowException) as error:
-            raise Retryable(f"captures: {error}") from error
+            raise Retryable(f"captures: {describe_library_error(error)}") from error
         return {row.pop("capture_id"): Decoding(**row) for row in rows}
 
     return await asyncio.to_thread(read_rows) if capture_ids else {}

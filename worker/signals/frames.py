@@ -30,6 +30,7 @@ from pcaplake.worker.lake.delta.actions import Json, decode_path, parse_json_lin
 from pcaplake.worker.lake.delta.log_reader import LogReader
 from pcaplake.worker.lake.delta.log_state import version_file_path
 from pcaplake.worker.lake.store.store import Store
+from pcaplake.worker.plain_text import describe_library_error
 
 from .unmatched import FrameCount
 
@@ -133,7 +134,9 @@ class FrameTable:
             )
             adds = pa.table(table.get_add_actions(flatten=True)).to_pylist()
         except (DeltaError, OSError) as error:
-            raise LostVersions(f"version {version} of {self.table} cannot be read: {error}") from error
+            raise LostVersions(
+                f"version {version} of {self.table} cannot be read: {describe_library_error(error)}"
+            ) from error
         columns = table.metadata().partition_columns
         values = [
             (
@@ -216,7 +219,7 @@ class FrameTable:
             with pa.PythonFile(handler.open_input_file(file.path)) as opened, pq.ParquetFile(opened) as parquet:
                 yield from self._read_batches(parquet, file, columns or COLUMNS[self.kind])
         except (OSError, pa.ArrowException) as error:
-            raise Retryable(f"{self.table}/{file.path} cannot be read: {error}") from error
+            raise Retryable(f"{self.table}/{file.path} cannot be read: {describe_library_error(error)}") from error
 
     def _read_batches(self, parquet: pq.ParquetFile, file: FrameFile, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         schema = pa.schema([TABLES[self.table].schema.field(name).remove_metadata() for name in names])

@@ -21,6 +21,7 @@ from pcaplake.worker.lake.staging.stage_files import StageFiles
 from pcaplake.worker.lake.staging.window import Window
 from pcaplake.worker.lake.store.store import Store
 from pcaplake.worker.lake.table_rows import TableRows
+from pcaplake.worker.plain_text import describe_library_error
 from pcaplake.worker.runtime import Runtime
 
 
@@ -50,7 +51,7 @@ def copy_other_rows(
     except FileNotFoundError as error:
         raise SwapConflict(f"{table}: a file was deleted while it was read: {error}") from error
     except (DeltaError, OSError, pa.ArrowException, ValueError) as error:
-        raise NotRewritable(f"{table} cannot be rewritten: {error}") from error
+        raise NotRewritable(f"{table} cannot be rewritten: {describe_library_error(error)}") from error
 
 
 async def require_files(store: Store, table: str, adds: Collection[AddFile]) -> None:

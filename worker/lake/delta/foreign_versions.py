@@ -87,10 +87,12 @@ class Loss:
     batches: range
 
     def describe(self) -> str:
-        rows = "an unknown number of rows" if self.rows is None else counted(max(self.rows, 0), "row")
-        return (
-            f"{self.cause.describe()}, took out {rows} of the batches {self.batches.start} to {self.batches.stop - 1}"
-        )
+        first, last = self.batches.start, self.batches.stop - 1
+        batches = f"batch {first}" if first == last else f"the batches {first} to {last}"
+        if self.rows is not None and self.rows <= 0:
+            return f"{self.cause.describe()}, replaced rows of {batches}"
+        rows = "an unknown number of rows" if self.rows is None else counted(self.rows, "row")
+        return f"{self.cause.describe()}, took out {rows} of {batches}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -219,5 +219,5 @@ async def test_a_version_whose_time_is_in_another_unit_is_judged(timestamp: obje
     (file,) = actions_of(table, 1, "add")
     info = {"commitInfo": {"operation": "DELETE", "timestamp": timestamp}}
     write_version(table, 2, info, {"remove": {"path": file["path"], "dataChange": True}})
-    with pytest.raises(RowsLost, match="version 2, DELETE by another program, took out 1 row of the batches 0 to 0"):
+    with pytest.raises(RowsLost, match="version 2, DELETE by another program, took out 1 row of batch 0"):
         await commit(log, table, 1)
