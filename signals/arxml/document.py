@@ -16,7 +16,7 @@ from .element import ArxmlElement, autosar_data
 from .unknown import without_unknown
 
 # read all the same: an element of another release, and a name such as `1Hz`
-_READ = re.compile("is not allowed in AUTOSAR|is not matched by the validation regex")
+_READ = re.compile(r"is not allowed in AUTOSAR|is not matched by the validation regex (/\?)?\[a-zA-Z\]")
 _HEADER = "header"  # in the errors for what a file begins with
 # in the errors for what `without_unknown` takes out of the file
 _UNKNOWN = re.compile("is not a known Autosar element|unexpected child element|enum item|overlaps with the existing")
