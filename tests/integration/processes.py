@@ -57,7 +57,12 @@ def _serve(environment: Mapping[str, str], log: str, kind: str, where: str, bodi
     if kind:
         serve.Runtime = functools.partial(Runtime, step=steps[kind](where))  # type: ignore[attr-defined,assignment]
     if bodies:
-        serve.Sources = lambda options: Sources(lambda uri: {**options(uri), "aws_endpoint": bodies})  # type: ignore
+
+        def options_of(uri: str, options: Callable[[str], Mapping[str, str]]) -> dict[str, str]:
+            others = {name: value for name, value in options(uri).items() if not name.endswith("endpoint")}
+            return {**others, "endpoint": bodies}
+
+        serve.Sources = lambda options: Sources(lambda uri: options_of(uri, options))  # type: ignore
     try:
         code = serve.run_service(FleetSettings.load())
     except PcaplakeError as error:

@@ -116,10 +116,11 @@ async def test_a_full_queue_is_drained_in_bounded_memory(aws: Aws, tmp_path: Pat
                     await asyncio.sleep(0.1)
             before = processes.memory(worker.pid)
             announced = asyncio.create_task(asyncio.to_thread(load.announce, stage))
-            while not announced.done() or await asyncio.to_thread(stage.left):
-                assert worker.is_alive(), stage.logs()
-                await asyncio.sleep(0.5)
-            await announced
+            async with asyncio.timeout(None if torture else 3 * PATIENCE):
+                while not announced.done() or await asyncio.to_thread(stage.left):
+                    assert worker.is_alive(), stage.logs()
+                    await asyncio.sleep(0.5)
+                await announced
             peak = processes.memory(worker.pid).peak
             kept = await idle_memory(worker.pid)
             os.kill(worker.pid, signal.SIGTERM)

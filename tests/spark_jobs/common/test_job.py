@@ -38,6 +38,11 @@ class Report:
     day: date
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compacted(Report):
+    partitions: tuple[Any, ...] = ()
+
+
 class Session:
     """Counts how often it was stopped."""
 
@@ -187,24 +192,29 @@ def test_stores_are_opened_with_the_region_of_the_settings(
 
     def stub(*arguments: Any, storage: dict[str, str], **others: Any) -> Report:
         given["storage"] = storage
-        return Report(lake="lake", files=0, day=date(2026, 11, 21))
+        return Compacted(lake="lake", files=0, day=date(2026, 11, 21))
 
     async def look(subject: Subject, lake: str) -> PendingStages:
         given["subject"] = subject.open_store(lake).options
         return PendingStages(stages=0, oldest=None, now=0)
+
+    def correct(settings: FleetSettings, lake: str, *others: Any) -> None:
+        given["corrected"] = settings.storage_options_for(lake)
 
     arguments = [name, "--lake", "s3://lake/drives", "--config", str(tmp_path / "fleet.yaml")]
     module: Any = import_module(f"pcaplake.spark_jobs.{name}.job")
     monkeypatch.setattr(module, "run", stub)
     if name == "vacuum":
         monkeypatch.setattr(module, "find_pending_stages", look)
+    else:
+        monkeypatch.setattr(module, "correct_written_files", correct)
     if name == "signals":
         monkeypatch.setattr(module.Databases, "from_file", lambda path: module.Databases(networks={}, skipped={}))
         arguments += ["--databases", "buses.yaml"]
     app = jobs.build_command_line([name, "quality"])
     assert job.run(app, arguments) == 0
     expected = {"region": "eu-west-3", "allow_http": "true"}
-    assert given == {"storage": expected} | ({"subject": expected} if name == "vacuum" else {})
+    assert given == {"storage": expected, ("subject" if name == "vacuum" else "corrected"): expected}
 
 
 def test_a_region_is_for_s3_alone_and_not_twice(monkeypatch: pytest.MonkeyPatch) -> None:
