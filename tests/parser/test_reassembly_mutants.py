@@ -67,6 +67,7 @@ def segments(r: Random) -> list[Piece]:
                 "number": (i - 1) % 3 + 1 if i else 0,
                 "total": total,
                 "places": 0,
+                "asked": 0,
                 "ends": 0,
             }
             piece = (key, 0, body[start:end] + (b"pad" if end == size == total else b""), values)
@@ -79,23 +80,30 @@ def segments(r: Random) -> list[Piece]:
 
 
 def placed(r: Random) -> list[Piece]:
-    """Messages whose receivers ask for segments again, and end them; segments are lost, come twice, and unasked."""
+    """Messages with places, whose receivers may ask for segments again, and end them; segments are lost, come twice, late, and
+    unasked.
+    """
     pieces: list[Piece] = []
     for _ in range(40):
         key, value, places = r.randrange(2), r.randrange(2), r.randrange(1, 6)
+        asked = r.randrange(2)
         bodies = [r.randbytes(r.choice((1, 4))) for _ in range(places)]
         total = max(sum(map(len, bodies)) - r.randrange(3), 1)
         order = [0]
         while len(order) < 3 * places and r.random() < 0.95:  # asked for the next one, one before it, or one behind it
             order.append((order[-1] + 1 if r.random() < 0.8 else r.randrange(-1, places + 2)) % 7)
         for number in order:
-            values = {"first": int(number == 0), "number": number, "total": total, "places": places}
+            values = {"first": int(number == 0), "number": number, "total": total, "places": places, "asked": asked}
             body = bodies[number] if number < places else b"none"
             piece = (key, 0, body, {"value": value, "last": 0, "ends": 0, **values})
             pieces += [piece] * r.choice((0, *(1,) * 8, 2))
         named = {"value": r.choice((value, value, 1 - value)), "ends": int(r.random() < 0.7)}
         if named["ends"]:
-            pieces.append((key, 0, b"end", {"first": 0, "number": 0, "total": 0, "places": 0, "last": 0, **named}))
+            pieces.append(
+                (key, 0, b"end", {"first": 0, "number": 0, "total": 0, "places": 0, "asked": 0, "last": 0, **named})
+            )
+        if r.random() < 0.2 and len(pieces) > 2:  # a segment comes after the beginning of the next message
+            pieces.append(pieces.pop(-2))
     return pieces
 
 
@@ -128,7 +136,7 @@ def test_segments_that_come_twice_change_nothing(seed: int) -> None:
                 "number": (i - 1) % 3 + 1 if i else 0,
                 "total": len(body),
             }
-            piece = (1, 0, body[start:end], {**values, "places": 0, "ends": 0})
+            piece = (1, 0, body[start:end], {**values, "places": 0, "asked": 0, "ends": 0})
             pieces += [piece] * (r.choice((1, 2, 3)) if len(parts) > 1 else 1)
     (messages, gaps, _), rest = fed(assembler_of(NUMBERED, 32 << 20), pieces)
     assert [message.body for message in messages] == sent
@@ -166,6 +174,7 @@ def assembled() -> Iterator[Any]:
         (0, 1, 0, 1, 2),
         (0, 1, 2, 2, 0, 1, 2),
         (0, 1, 2, 1),
+        (0, 1, 2, 0, 2, 1),
     ):
         for unique in (0, 1):
             made = [fragment(8 * i, bytes([i] * 8), more=int(i < 2), unique=unique) for i in order]
@@ -202,6 +211,10 @@ def assembled() -> Iterator[Any]:
         [begins, of_stream(1, b"\x30\7ab", stated0=9), of_stream(10, b"\xc0\0\0"), of_stream(13, b"\xc0\0")],
     ):
         yield fed(StreamAssembler(single, 1 << 20), made)
+    again = [of_stream(4, b"", starts=1), of_stream(5, someip(b"same")), of_stream(25, b"", ends=1)]
+    yield fed(StreamAssembler(stream, 1 << 20), again * 2)
+    many_joins = [of_stream(60_000 - i, b"x" * (1 if i else 60_000)) for i in range(700)]
+    yield fed(StreamAssembler(stream, 1 << 20), many_joins)
     connection, several = connected(Random(0), "SOME/IP")
     yield fed(StreamAssembler(connection, 2 << 10), several)
     for seed in range(8):
@@ -308,6 +321,12 @@ def recorded() -> Iterator[bytes]:
     ])  # fmt: skip
     whole = ipv4(tcp(1, someip(bytes(100)) + someip(bytes(300))), 6)
     yield captures.pcap_header() + captures.pcap_record(whole[:250], original=len(whole))
+    whole = conversations.summed(udp(someip(bytes(100))), 17, 1)
+    parts = [ipv4(whole[:64], ident=1, fragment=0x2000), ipv4(whole[64:], ident=1, fragment=8)]
+    for kept in (parts[1], parts[1][:-20]):
+        yield (
+            captures.pcap_header() + captures.pcap_record(parts[0]) + captures.pcap_record(kept, original=len(parts[1]))
+        )
     late = [(ipv4(tcp(1, someip(b"one")), 6), 0), (ipv4(tcp(1, someip(b"two")), 6), 500)]
     yield captures.pcap_header() + b"".join(captures.pcap_record(f, captures.T0 + s) for f, s in late)
     yield captures.pcap([
