@@ -85,23 +85,31 @@ class Fragmented:
 
     def add(self, start: int, body: bytes, more: int) -> None:
         """Add a fragment that does not contradict."""
-        end, size = start + len(body), self.size
+        end, size, last = start + len(body), self.size, self.end
         # rule: fragments come in order if none begins behind the end
-        self.ordered = self.ordered and start <= self.end
+        self.ordered = self.ordered and start <= last
         # rule: the beginning comes first
         self.begun = self.begun or not (start or self.starts)
-        at = start
-        for _, known, until in [*(self._known(start, end) if start < self.end else ()), (0, end, end)]:
-            if at < known:
-                i = bisect_right(self.starts, at)
-                self.starts.insert(i, at)
-                self.parts.insert(i, bytes(body[at - start : known - start]))
-                self.size += known - at
-            at = until
+        if start >= last:  # as most do
+            self.starts.append(start)
+            self.parts.append(body)
+            self.size += len(body)
+        else:
+            self._fill_holes(start, body)
         # rule: a fragment that comes twice counts once
         self.pieces += self.size > size
         if not more:
             self.total = end
+
+    def _fill_holes(self, start: int, body: bytes) -> None:
+        at, end = start, start + len(body)
+        for _, known, until in [*self._known(start, end), (0, end, end)]:
+            if at < known:
+                i = bisect_right(self.starts, at)
+                self.starts.insert(i, at)
+                self.parts.insert(i, body[at - start : known - start])
+                self.size += known - at
+            at = until
 
 
 class FragmentAssembler(Assembler[Fragmented]):
@@ -138,14 +146,16 @@ class FragmentAssembler(Assembler[Fragmented]):
         # rule: a beginning may be that of another message
         elif start == 0 and entry.end > len(body):
             entry.next = Fragmented(time)
-        for message in (entry, entry.next):
-            if message is not None:
-                message.add(start, body, more)
-                message.time, message.offset = time, rows.offsets[piece]
-                message.cut = message.cut or len(body) < sum(values[name][piece] for name in self.stated)
-                if start == 0:
-                    # rule: the first fragment tells what the message is
-                    message.value = values["value"][piece]
+        message: Fragmented | None = entry
+        while message is not None:
+            message.add(start, body, more)
+            message.time, message.offset = time, rows.offsets[piece]
+            if self.stated:
+                message.cut = message.cut or len(body) < sum([values[name][piece] for name in self.stated])
+            if start == 0:
+                # rule: the first fragment tells what the message is
+                message.value = values["value"][piece]
+            message = message.next
         while entry.is_whole:
             whole = b"".join(entry.parts)
             reason = self._distrust(key, entry, whole, piece, values)
@@ -159,8 +169,9 @@ class FragmentAssembler(Assembler[Fragmented]):
                 return
             entry = entry.next
         before = entry.cost
-        kept = [message for message in (entry, entry.next) if message is not None]
-        entry.cost = sum(ENTRY_BYTES + PIECE_BYTES * len(message.starts) + message.size for message in kept)
+        entry.cost = ENTRY_BYTES + PIECE_BYTES * len(entry.starts) + entry.size
+        if entry.next is not None:
+            entry.cost += ENTRY_BYTES + PIECE_BYTES * len(entry.next.starts) + entry.next.size
         self.keep(key, entry, before)
         # rule: the pieces of a message are bounded
         if len(entry.starts) > MOST_PIECES:
