@@ -6,17 +6,13 @@ import struct
 from collections import Counter
 from collections.abc import Callable
 from random import Random
-from typing import Any
 
 import pytest
 
-from pcaplake.parser.engine.pieces import SECOND, Segments
-from pcaplake.parser.engine.reassembly import assembler_of
 from pcaplake.parser.protocols.ethernet import transport_checksum
 from tests.parser import captures, conversations
 from tests.parser.compare import read
 from tests.parser.conversations import ipv4, ipv6, someip, summed, udp
-from tests.parser.test_reassembly_mutants import LEAF, Piece, fed
 from tests.seeds import some_seeds
 
 Parts = list[bytes]  # the frames of one message
@@ -118,52 +114,3 @@ def words(host: int) -> list[int]:
     if host % 3:
         return [0x0A000000 + host, 0x0A0000FE]
     return [0, host, 0, 0xFE]
-
-
-# -- numbered segments ------------------------------------------------------------------------------------------------
-NUMBERS: dict[str, dict[str, Any]] = {
-    "by total, modulo 16": dict(modulus=16),
-    "by place": dict(modulus=256, places=1),
-    "by place, asked for": dict(modulus=256, places=1, asked=1),
-}
-
-
-@pytest.mark.parametrize("name", NUMBERS)
-@pytest.mark.parametrize("seed", some_seeds(10))
-def test_no_two_messages_of_segments_are_joined(seed: int, name: str) -> None:
-    """One segment of a message is lost, or one comes behind the beginning of the next message, or a stray one comes."""
-    r, facts = Random(seed), NUMBERS[name]
-    kind = Segments(
-        "n", protocol="n", layers=(LEAF,), key=(), first=0, number=0, modulus=facts["modulus"], timeout_ns=SECOND
-    )
-    pieces: list[Piece] = []
-    sent: list[bytes] = []
-    whole: list[bytes] = []
-    for _ in range(100):
-        count = r.randrange(4, 12)
-        bodies = [r.randbytes(7) for _ in range(count)]
-        places, asked = count * facts.get("places", 0), facts.get("asked", 0)
-        told = {"value": 0, "last": 0, "total": 7 * count, "places": places, "asked": asked, "ends": 0}
-        parts = [
-            (1, 0, body, {**told, "first": int(i == 0), "number": i % facts["modulus"]})
-            for i, body in enumerate(bodies)
-        ]
-        sent.append(b"".join(bodies))
-        chance = r.random()
-        if chance < 0.3:
-            del parts[r.randrange(count)]
-        else:
-            whole.append(sent[-1])
-        if 0.3 < chance < 0.4 and places:
-            parts.insert(1, (1, 0, b"strayed", {**told, "first": 0, "number": count + r.randrange(3)}))
-        elif chance > 0.9 and places and pieces and whole[-2:-1] == sent[-2:-1]:
-            del pieces[len(pieces) - asked :]  # no acknowledgment
-            parts.insert(1, pieces.pop())
-            del whole[-2]
-        pieces += parts
-        if asked:  # the receiver has the message
-            pieces.append((1, 0, b"", {**told, "first": 0, "number": 0, "ends": 1}))
-    (messages, gaps, _), rest = fed(assembler_of(kind, 1 << 20), pieces, at_once=10_000)
-    found = [message.body for message in messages]
-    assert found == whole
-    assert len(gaps + rest) >= (100 - len(whole)) // 2, "losses of two messages may be one gap"
