@@ -43,7 +43,9 @@ MOST_RUNS = 6  # of values of a key space that are listed
 LIMITS = f"""\
 ## Messages in several packets
 Messages that span packets are put together ([ADR 22](adr/0022-messages-are-put-together.md)). What is lost, or goes beyond a
-limit, is a fault `gap` or `too_long` ([runbooks/faults.md](runbooks/faults.md)).
+limit, is a fault `gap` or `too_long` ([runbooks/faults.md](runbooks/faults.md)). What is put together must be one message
+([ADR 40](adr/0040-pieces-prove-their-message.md)): a datagram with a wrong checksum is a fault `bad_checksum`, and without a
+checksum, IP fragments and SOME/IP-TP segments must begin with the beginning.
 
 | limit | value |
 |---|---|

@@ -35,6 +35,8 @@ DAY_NS = 86_400 * encoding.BILLION
 # first-level cache.
 MORSEL_ROWS = 65_550
 MORSEL_ROWS_OF_FEW_KINDS, FEW_KINDS = 24_576, 16
+MOST_AGAIN = 4 * MORSEL_ROWS  # packets that are walked again before morsels behind one that names a key are small
+LEAST_AHEAD = 256  # packets of these
 MAX_DATES = 8  # dates of one capture; rows of further dates have the date null
 TOO_MANY_DATES = "too_many_dates"
 REASSEMBLY_BYTES = 64 << 20  # of all messages of a capture that are not whole
@@ -83,7 +85,7 @@ class Decoder:
         self._buffers = ScratchBuffers.take_or_allocate(program, morsel_rows)
         self.table_rows, self.source_rows = self._buffers.table_rows, self._buffers.source_rows
         self.table_room, self.source_room = self._buffers.tables, self._buffers.sources
-        self.packet_room, self.fault_room = self._buffers.packets, self._buffers.faults
+        self.fault_room = self._buffers.faults
         self.state = np.zeros(encoding.STATE_FIELDS, np.int64)
         self.state[encoding.LONGEST] = encoding.LONGEST_PACKET
         self.state[encoding.LATE_USED], self.state[encoding.LATE_CLEAN] = program.late_used, self._buffers.clean
@@ -97,6 +99,7 @@ class Decoder:
         self.requests = {t: OpenRequests(pairing, program.partners) for t, pairing in program.pairings.items()}
         self._readers: dict[str, RowValueReader] = {}  # of the tables with requests
         self.dates: list[int] = []
+        self._ahead, self._again = MORSEL_ROWS, 0  # packets of the next morsel, at most; packets that are walked again
         self._walk = Walker(choose_walk(program), program, self.lut)
         self.learned = LearnedKeys(program, self.lut) if learns else None
         self.messages: MessageDecoder | None = None  # if the capture has pieces of messages
@@ -134,18 +137,23 @@ class Decoder:
             few = np.count_nonzero(self.source_rows) <= FEW_KINDS  # in the morsel before
             most = self._buffers.morsel_rows
             state[encoding.MOST_ROWS] = min(most, MORSEL_ROWS_OF_FEW_KINDS) if few else most
-            self.status = self._walk(data, end, p.number[root], p.late, self.clocks, state, self._buffers)
+            # rule: packets that are walked again are bounded
+            ahead = self._buffers.with_packets(self._ahead) if self._ahead < most else self._buffers
+            self.status = self._walk(data, end, p.number[root], p.late, self.clocks, state, ahead)
             lesson, keys = -1, list[Key]()
             if self.learned is not None:
                 lesson, keys = self.learned.find_lesson(data, self.table_room, self.source_room, self.source_rows)
             # rule: the packets after one that names keys are walked again, with these keys
             if 0 <= lesson < state[encoding.N_PACKETS] - 1:
+                self._again += int(state[encoding.N_PACKETS]) - (lesson + 1)
                 state[encoding.POSITION], state[encoding.LATE_CLEAN] = begin, 0
                 room = self._buffers.with_packets(lesson + 1)
                 self.status = self._walk(data, end, p.number[root], p.late, self.clocks, state, room)
                 yield from self._append_morsel(data, begin, base, room.packets)
+                self._ahead = max(LEAST_AHEAD, 2 * (lesson + 1)) if self._again > MOST_AGAIN else MORSEL_ROWS
             else:
-                yield from self._append_morsel(data, begin, base, self.packet_room)
+                yield from self._append_morsel(data, begin, base, ahead.packets)
+                self._ahead = min(2 * self._ahead, MORSEL_ROWS)
             self._learn(keys)
             if self.status != encoding.FULL:
                 self.position = int(state[encoding.POSITION])

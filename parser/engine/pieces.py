@@ -117,24 +117,34 @@ class Fragments(Reassembly):
     start     that byte
     more      not 0: more pieces follow
     unique    not 0: the key names one message (IP identification). 0: it names one message after the other (SOME/IP without
-              session handling), so pieces must come in order, and a piece from the beginning begins a new message
+              session handling), as does a key with which another message was whole within the time-out
+    checksum  checksum(message, value, covered): whether the checksum in the message is right, None if it has none
+    covered   values that this checksum covers beside the message (addresses)
+    stated    as for `Stream`; the checksum of a message with a piece that was cut is not checked
 
-    What came first counts where fragments overlap. A fragment that repeats a part of a message that is whole is ignored,
-    unless it is its beginning.
+    Pieces that overlap with other bytes, or another length, are those of two messages. Without a checksum the pieces must come
+    in order, or begin with the beginning if the key names one message; with one they may come in any order. So a piece that
+    is lost does not join two messages. What comes after a beginning counts for the message before it and for a new one,
+    until one of them is whole. A piece that repeats a part of a message that is whole is ignored, unless it is its beginning.
     """
 
     _: KW_ONLY
     start: Value
     more: Value
     unique: Value = 1
+    checksum: Callable[[bytes, int, Sequence[int]], bool | None] | None = None
+    covered: Sequence[Value] = ()
+    stated: Sequence[Value] = ()
 
     def values(self) -> Mapping[str, Value]:
-        return {**super().values(), "start": self.start, "more": self.more, "unique": self.unique}
+        numbered = {**_numbered("covered", self.covered), **_numbered("stated", self.stated)}
+        return {**super().values(), "start": self.start, "more": self.more, "unique": self.unique, **numbered}
 
 
 @dataclass(frozen=True, eq=False)
 class Segments(Reassembly):
-    """Pieces that are numbered. They must come in order; the last one may come again, also when the message is whole.
+    """Pieces that are numbered. They must come in order; the last one may come again, also when the message is whole. The piece
+    that a message with places still lacks when the next one begins may come late, and changes nothing.
 
     first     not 0: this piece begins a message
     last      not 0: this piece ends a message
@@ -142,8 +152,8 @@ class Segments(Reassembly):
     total     bytes of the message, known from its first piece: the message ends with them, and what follows is padding;
               0: `last` tells the end
     wraps_to  the number that follows modulus - 1
-    places    not 0: the message has as many pieces, as its first one says, and the number of each is its place, from 0. Then a
-              piece may come later, and again (J1939: the receiver asks for it)
+    places    not 0: the message has as many pieces, as its first one says, and the number of each is its place, from 0
+    asked     not 0: the receiver asks for pieces of a message with places, so that one may come later, and again (J1939 RTS)
     ends      not 0: this piece is none of a message, it ends the one that has its `value`, whole or not
     """
 
@@ -155,10 +165,11 @@ class Segments(Reassembly):
     total: Value = 0
     wraps_to: int = 0
     places: Value = 0
+    asked: Value = 0
     ends: Value = 0
 
     def values(self) -> Mapping[str, Value]:
-        names = "first", "last", "number", "total", "places", "ends"
+        names = "first", "last", "number", "total", "places", "asked", "ends"
         return {**super().values(), **{name: getattr(self, name) for name in names}}
 
 
@@ -196,8 +207,12 @@ class Stream(Reassembly):
     stated: Sequence[Value] = ()
 
     def values(self) -> Mapping[str, Value]:
-        stated = {f"stated{i}": value for i, value in enumerate(self.stated)}
-        return {**super().values(), "sequence": self.sequence, "starts": self.starts, "ends": self.ends, **stated}
+        own = {"sequence": self.sequence, "starts": self.starts, "ends": self.ends}
+        return {**super().values(), **own, **_numbered("stated", self.stated)}
+
+
+def _numbered(name: str, values: Sequence[Value]) -> dict[str, Value]:
+    return {f"{name}{i}": value for i, value in enumerate(values)}
 
 
 def _layers_of(case: Case) -> set[Layer | None]:

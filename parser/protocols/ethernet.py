@@ -7,16 +7,19 @@ Fragments are rows of `packets`; ports are read from the first one. The datagram
 A length of 0 means that the network card was to write it (segmentation offload), or that the length does not fit into
 the field (jumbograms of RFC 2675, also in UDP). Then all captured bytes count.
 
-Not read: the fields of PPI, IP and TCP options, checksums, ESP (encrypted), frames of IEEE 802.3 with a length instead of an
-ethertype, tunnels.
+The checksum of a datagram in fragments is checked.
+
+Not read: the fields of PPI, IP and TCP options, other checksums, ESP (encrypted), frames of IEEE 802.3 with a length instead of
+an ethertype, tunnels.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import dpkt
+import numpy as np
 
 from pcaplake.parser.engine.key_spaces import BIG_ENDIAN, LINKTYPE, KeySpace
 from pcaplake.parser.engine.layer import Layer, Term
@@ -319,6 +322,32 @@ def tcp_stream(name: str, segment: Layer, *, frame: Layer, plausible: Callable[[
     )
 
 
+def transport_checksum(datagram: bytes, protocol: int, words: Sequence[int]) -> bool | None:
+    """Whether the checksum of UDP or TCP is right (RFC 768, 9293, 8200); None if there is none that could be wrong.
+
+    words: the addresses, all 0 if those that count are not known.
+    """
+    # modulo 0xFFFF, a number has the same value as the sum of its 16-bit words
+    at = {6: 16, 17: 6}.get(protocol, len(datagram))
+    found = int.from_bytes(datagram[at : at + 2], "big") if at + 2 <= len(datagram) else 0
+    if not found or not any(words):
+        return None
+    size = int.from_bytes(datagram[4:6], "big") if protocol == 17 else 0
+    size = size or len(datagram)  # a jumbogram has no length
+    pseudo_header = protocol + size + sum(word & (1 << 64) - 1 for word in words)
+    # a sending host leaves the rest to its network card
+    if (pseudo_header - found) % 0xFFFF == 0:
+        return None
+    if size > len(datagram):
+        return False
+    # little-endian words are faster to add; modulo 0xFFFF, 256 times their sum is that of the big-endian ones
+    swapped = int(np.frombuffer(datagram[:size] + bytes(size % 2), "<u2").sum(dtype=np.uint64))
+    return (pseudo_header + 256 * swapped) % 0xFFFF == 0
+
+
+# routing headers and options may name another destination, which counts
+_ADDRESSES = tuple(address.where(IPV4.hl == 5) for address in (IPV4.src, IPV4.dst))
+_ADDRESSES_6 = tuple(Term(IPV6, at).where(IPV6.nxt == 44) for at in (8, 16, 24, 32))
 IPV4_DATAGRAM = Fragments(
     "ip_datagram",
     protocol="ip",
@@ -328,6 +357,10 @@ IPV4_DATAGRAM = Fragments(
     selects=[IP_PROTOCOL(lambda h: h.value)],
     start=(IPV4._flags_offset & 0x1FFF) * 8,
     more=IPV4._flags_offset >> 13 & 1,
+    unique=IPV4.id,
+    checksum=transport_checksum,
+    covered=_ADDRESSES,
+    stated=(IPV4.len, IPV4.hl * -4),
     longest=LONGEST_DATAGRAM,
     timeout_ns=30 * SECOND,
 )
@@ -340,6 +373,10 @@ IPV6_DATAGRAM = Fragments(
     selects=[IP_PROTOCOL(lambda h: h.value)],
     start=FRAGMENT6.word & 0xFFF8,
     more=FRAGMENT6.more,
+    unique=FRAGMENT6.id,
+    checksum=transport_checksum,
+    covered=_ADDRESSES_6,
+    stated=((IPV6.plen - 8).where(IPV6.nxt == 44),),
     longest=LONGEST_DATAGRAM,
     timeout_ns=60 * SECOND,
 )

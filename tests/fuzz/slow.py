@@ -104,7 +104,83 @@ def _discoveries() -> Iterator[tuple[str, Make]]:
     yield "discovery_configurations", messages(configuration, 700, lambda i: bytes([0, i % 256, 0x10]))
 
 
-KINDS: Mapping[str, Make] = dict((*_packings(), *_blocks(), *_nests(), *_discoveries()))
+# -- messages in pieces: orders in which they come --------------------------------------------------------------------
+_HINT = b"\x02\xfd\x80\x01\xff\xff\xff\xff"  # resembles a header of DoIP
+ORDERS: Mapping[str, Callable[[int], list[int]]] = {
+    "in_order": lambda n: list(range(n)),
+    "reversed": lambda n: list(range(n - 1, -1, -1)),
+    "inside_out": lambda n: [n // 2 + (i // 2 if i % 2 else -i // 2) for i in range(n)],
+    "alternating_ends": lambda n: [i // 2 if i % 2 else n - 1 - i // 2 for i in range(n)],
+    "with_holes": lambda n: [*range(0, n, 2), *range(1, n, 2)],
+}
+
+
+def _tcp(sequence: int, body: bytes) -> bytes:
+    head = struct.pack(">HHIIHHHH", 40_000, 13_400, sequence & 0xFFFFFFFF, 1, 0x5018, 0xFFFF, 0, 0)
+    return bytes(12) + b"\x08\0" + _ip4(6) + head + body
+
+
+def _fragment(number: int, body: bytes, most: int) -> bytes:
+    """Of datagrams of at most `most` fragments, which do not end."""
+    word = 0x2000 | number % most * len(body) // 8
+    head = struct.pack(">BBHHHBBH8s", 0x45, 0, 20 + len(body), number // most, word, 1, 17, 0, bytes(8))
+    return bytes(12) + b"\x08\0" + head + body
+
+
+def _tp_segment(number: int, body: bytes) -> bytes:
+    segment = struct.pack(">I", number * len(body) | 1) + body
+    return _udp(struct.pack(">IIHHBBBB", 1, len(segment) + 8, 0, 1, 1, 1, 0x22, 0) + segment)
+
+
+def _cmp_segment(number: int, body: bytes) -> bytes:
+    kind = 1 if number % 100 == 0 else 2
+    head = struct.pack(">BBHBBHQIHH", 1, 0, 1, 1, 1, number & 0xFFFF, 1, 1, kind << 10 | 8, len(body))
+    return bytes(12) + b"\x99\xfe" + head + body
+
+
+def _in_pieces(piece: Callable[[int], bytes], order: Callable[[int], list[int]]) -> Make:
+    def make(size: int) -> bytes:
+        frames = (piece(number) for number in order(max(2, size // (16 + len(piece(0))))))
+        return b"".join(_pcap(1, ((T0, frame) for frame in frames)))
+
+    return make
+
+
+def _behind_a_hole(size: int) -> bytes:
+    """Most bytes are behind a hole, and single bytes come in front of them, one before the other."""
+    first, behind = size // 350, [_HINT * 180] * (size * 3 // 4 // (70 + 1440))
+    frames = [_tcp(first + 1440 * i, body) for i, body in enumerate(behind)]
+    frames += [_tcp(first - 1 - i, b"x") for i in range(size // 4 // 71)]
+    return b"".join(_pcap(1, ((T0, frame) for frame in frames)))
+
+
+def _offers(size: int) -> bytes:
+    """Offers of port after port, in small messages."""
+    frames = []
+    for port in range(1024, 1024 + min(size // 118, 1020)):
+        option = struct.pack(">HBB4sBBH", 9, 4, 0, bytes(4), 0, 17, port)
+        frames.append(_udp(_discovery(option, 1, lambda i: bytes([0, 0, 0x10]))[42:]))
+    body = b"".join(_pcap(1, ((T0, frame) for frame in frames)))
+    plain = [*_pcap(1, iter([(T0, bytes(14))]))][1]
+    return body + plain * ((size - len(body)) // len(plain))
+
+
+def _messages_in_pieces() -> Iterator[tuple[str, Make]]:
+    pieces: Mapping[str, Callable[[int], bytes]] = {
+        "tcp": lambda i: _tcp(1000 * i, _HINT * 125),
+        "tcp_bytes": lambda i: _tcp(i, b"x"),
+        "fragments": lambda i: _fragment(i, bytes(8), 8190),
+        "tp_segments": lambda i: _tp_segment(i, bytes(16)),
+        "cmp_segments": lambda i: _cmp_segment(i, bytes(8)),
+    }
+    for name, piece in pieces.items():
+        for order, numbers in ORDERS.items():
+            yield f"{name}_{order}", _in_pieces(piece, numbers)
+    yield "tcp_bytes_behind_a_hole", _behind_a_hole
+    yield "offers_of_ports", _offers
+
+
+KINDS: Mapping[str, Make] = dict((*_packings(), *_blocks(), *_nests(), *_discoveries(), *_messages_in_pieces()))
 ORDINARY: Make = _packets(_CAN, 227)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from random import Random
 
 from tests.parser.captures import T0, pcap_header, pcap_record
+from tests.parser.reference_messages import folded
 
 PORT = 30501  # SOME/IP by the tests' profile
 COOKIE = bytes.fromhex("ffff0000 00000008 deadbeef 01010100")
@@ -50,12 +51,29 @@ def cuts(r: Random, size: int, most: int, multiple: int) -> list[tuple[int, int]
     return spans
 
 
+def summed(body: bytes, protocol: int, host: int, kind: str = "right") -> bytes:
+    """UDP or TCP with a checksum, or with what is there instead."""
+    at, size = {6: 16, 17: 6}[protocol], 16 if host % 3 == 0 else 4
+    addresses = bytes(size - 1) + bytes((host,)) + bytes(size - 1) + b"\xfe"
+    if size == 4:
+        addresses = bytes((10, 0, 0, host)) + b"\x0a\0\0\xfe"
+    pseudo_header = addresses + struct.pack(">II", protocol, len(body))
+    if kind == "right":
+        found = ~folded(pseudo_header + body) & 0xFFFF or 0xFFFF
+    else:
+        found = {"none": 0, "offloaded": folded(pseudo_header), "wrong": 0x1234}[kind]
+    return body[:at] + found.to_bytes(2, "big") + body[at + 2 :]
+
+
 def carried(r: Random, body: bytes, protocol: int, host: int, *, whole: bool = False, honest: bool = False) -> Flow:
     """IP packets (IPv6 for every third host) with the body: one, or fragments.
 
-    Unless they are `honest`, fragments may overlap with other bytes, and so that one is not needed.
+    Unless they are `honest`, checksums may be absent or wrong, identifications repeat, fragments may overlap with other bytes,
+    and so that one is not needed.
     """
-    six, ident = host % 3 == 0, r.getrandbits(16)
+    six, ident = host % 3 == 0, r.getrandbits(16) if honest else r.choice((0, 1, 1, r.getrandbits(16)))
+    kinds = ("right",) * 5 + ("none",) * 3 + ("offloaded", "wrong")
+    body = summed(body, protocol, host, "right" if honest else r.choice(kinds))
     if whole or r.random() < 0.5:
         return [ipv6(body, protocol, host=host) if six else ipv4(body, protocol, ident=ident, host=host)]
     frames = []

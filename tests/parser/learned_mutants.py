@@ -12,6 +12,9 @@ MUTANTS: Mapping[str, Mutant] = {
     "a key counts from the next morsel on": Mutant(
         Decoder.decode_records, "the packets after one that names keys are walked again, with these keys", NEVER
     ),
+    "packets are walked again to the end of a morsel": Mutant(
+        Decoder.decode_records, "packets that are walked again are bounded", NEVER
+    ),
     "the keys of two packets are learned at once": Mutant(
         LearnedKeys._find_lesson_of,
         "a key counts from the next packet on, and what that one names is found when it is decoded",

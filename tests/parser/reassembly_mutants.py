@@ -13,6 +13,8 @@ from pcaplake.parser.engine import found_rows, messages
 from pcaplake.parser.engine.reassembly import assembler, fragments, framing, segments, streams
 from tests.mutants import ALWAYS, DROP, NEVER, Argument, Becomes, Mutant, Operation, Through
 
+FRAGMENT = fragments.Fragmented
+_IN_ORDER = "without a checksum, fragments come in order, or the beginning first if the key is that of one message"
 FRAGMENTS, SEGMENTS, STREAMS = fragments.FragmentAssembler, segments.SegmentAssembler, streams.StreamAssembler
 
 
@@ -43,9 +45,6 @@ MUTANTS: Mapping[str, Mutant] = {
         assembler.Assembler.make_room, "memory is bounded, the oldest message goes first", NEVER
     ),
     # fragments
-    "the last of overlapping fragments counts": Mutant(
-        fragments.Fragmented.insert, "what came first counts", Through(lambda at: at - 1 if at else 0)
-    ),
     "a fragment may be as long as it says": Mutant(FRAGMENTS.add_piece, "no length is trusted", NEVER),
     "a fragment of a whole message begins another": Mutant(
         FRAGMENTS.add_piece,
@@ -59,30 +58,44 @@ MUTANTS: Mapping[str, Mutant] = {
     ),
     "a message has no value": Mutant(FRAGMENTS.add_piece, "the first fragment tells what the message is", DROP),
     "fragments that come twice count twice": Mutant(
-        FRAGMENTS.add_piece, "a fragment that comes twice counts once", Becomes(1)
+        FRAGMENT.add, "a fragment that comes twice counts once", Becomes(1)
     ),
-    "the last last fragment tells the length": Mutant(
-        FRAGMENTS.add_piece, "the first last fragment tells the length", Operation(lambda a, b: True, ast.Lt)
-    ),
-    "a message is whole with its last fragment": Mutant(
-        FRAGMENTS.add_piece,
+    "a message is whole with each fragment": Mutant(
+        FRAGMENT.__dict__["is_whole"].fget,
         "a message is whole when its last fragment and all before it are there",
-        ALWAYS,
+        Becomes(True),
     ),
     "fragments are not bounded": Mutant(FRAGMENTS.add_piece, "the pieces of a message are bounded", NEVER),
     "a fragment is never too late": Mutant(
-        FRAGMENTS._begins_anew, "a fragment that comes too late begins a new message", NEVER
+        FRAGMENTS.add_piece, "a fragment that comes too late begins a new message", NEVER
     ),
-    "a beginning fills a hole": Mutant(
-        FRAGMENTS._begins_anew,
-        "the beginning begins a new message, unless it repeats the only fragment",
+    "fragments of one message have two lengths": Mutant(
+        FRAGMENT.contradicts, "fragments of a message agree on its length", NEVER
+    ),
+    "fragments overlap with other bytes": Mutant(
+        FRAGMENT.contradicts, "bytes of two fragments of a message are the same where they overlap", Becomes(False)
+    ),
+    "a beginning belongs to the message before": Mutant(
+        FRAGMENTS.add_piece, "a beginning may be that of another message", NEVER
+    ),
+    "fragments are always in order": Mutant(
+        FRAGMENT.add, "fragments come in order if none begins behind the end", Becomes(True)
+    ),
+    "fragments are never in order": Mutant(
+        FRAGMENT.add, "fragments come in order if none begins behind the end", Becomes(False)
+    ),
+    "the beginning always comes first": Mutant(FRAGMENT.add, "the beginning comes first", Becomes(True)),
+    "the beginning never comes first": Mutant(FRAGMENT.add, "the beginning comes first", Becomes(False)),
+    "no checksum is wrong": Mutant(FRAGMENTS._distrust, "the checksum of a message tells", NEVER),
+    "a message that was cut is checked": Mutant(
+        FRAGMENTS._distrust, "a message with a fragment that was cut when it was captured is not checked", DROP
+    ),
+    "fragments without a checksum come in any order": Mutant(FRAGMENTS._distrust, _IN_ORDER, ALWAYS),
+    "fragments without a checksum are no message": Mutant(FRAGMENTS._distrust, _IN_ORDER, NEVER),
+    "a key is that of one message though it comes again": Mutant(
+        FRAGMENTS._is_known,
+        "a key with which another message was whole within the time-out is not that of one message",
         Becomes(False),
-    ),
-    "a repeated beginning begins a new message": Mutant(
-        FRAGMENTS._begins_anew, "the beginning begins a new message, unless it repeats the only fragment", Becomes(True)
-    ),
-    "fragments without a name come in any order": Mutant(
-        FRAGMENTS._begins_anew, "without a name, fragments come in order", Becomes(False)
     ),
     # segments
     "a segment is never too late": Mutant(
@@ -94,18 +107,29 @@ MUTANTS: Mapping[str, Mutant] = {
         SEGMENTS.add_piece, "a message without its first segment is lost", DROP
     ),
     "a segment may be missing": Mutant(SEGMENTS.add_piece, "a missing segment ends the message", NEVER),
-    "segments with places come in order": Mutant(
-        SEGMENTS.add_piece, "a segment with a place may come later, and again", NEVER
+    "segments that are asked for come in order": Mutant(
+        SEGMENTS._continues, "a segment that is asked for may come later", NEVER
     ),
-    "segments take places that they do not have": Mutant(SEGMENTS._lacks, "a number beyond the places is none", NEVER),
+    "segments that are asked for come once": Mutant(
+        SEGMENTS._is_none_of, "a segment that is asked for may come again", Becomes(False)
+    ),
+    "a segment that comes again has other bytes": Mutant(
+        SEGMENTS._continues, "a segment that comes again is the same", Becomes(True)
+    ),
+    "segments take places that they do not have": Mutant(
+        SEGMENTS._is_none_of, "a number beyond the places is none", NEVER
+    ),
     "the last place is none": Mutant(
-        SEGMENTS._lacks, "a number beyond the places is none", Operation(lambda a, b: a + 1 >= b, ast.GtE)
+        SEGMENTS._is_none_of, "a number beyond the places is none", Operation(lambda a, b: a + 1 >= b, ast.GtE)
+    ),
+    "a late segment ends the message after its own": Mutant(
+        SEGMENTS._is_none_of, "the segment that the message before lacks may come late", NEVER
     ),
     "a message with places may have an empty one": Mutant(
         SEGMENTS._is_whole, "a message with places has no empty one", DROP
     ),
     "a segment that comes after its message begins another": Mutant(
-        SEGMENTS.add_piece, "segments of a whole message may come again", NEVER
+        SEGMENTS.add_piece, "segments of a whole message may come again, if they are asked for", NEVER
     ),
     "a whole message goes on": Mutant(SEGMENTS.add_piece, "nothing else belongs to a whole message", NEVER),
     "a first segment repeats the last one of a whole message": Mutant(
@@ -131,6 +155,10 @@ MUTANTS: Mapping[str, Mutant] = {
         STREAMS.add_piece, "the first byte follows the number of the beginning", DROP
     ),
     "another beginning continues the stream": Mutant(STREAMS.add_piece, "another beginning is another stream", NEVER),
+    "a beginning after the end continues the stream": Mutant(
+        STREAMS.add_piece, "a beginning after the end is another stream", DROP
+    ),
+    "the work for a stream is not bounded": Mutant(STREAMS._join, "the work for a stream is bounded", NEVER),
     "known bytes are always repeated ones": Mutant(
         STREAMS.add_piece, "known bytes that come too late are another stream; a byte may be a keep-alive", NEVER
     ),

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Any
@@ -30,78 +31,144 @@ def late(kind: Reassembly, time: int | None, before: int | None) -> bool:
     return None not in (time, before) and abs(time - before) > kind.timeout_ns  # type: ignore[operator]
 
 
-@dataclass
+@dataclass(eq=False)
 class Partial:
     """A message: its bytes by position, the spans in which they came, the end, how many pieces gave something."""
 
     known: dict[int, int] = field(default_factory=dict)
     spans: dict[int, int] = field(default_factory=dict)
+    came: list[tuple[int, int]] = field(default_factory=list)  # the spans of all pieces that gave something
     total: int | None = None
-    pieces: int = 0
     value: int = 0
     time: int | None = None
     offset: int = 0
+    cut: bool = False
 
     def text(self, start: int, end: int) -> bytes:
         return bytes(self.known[i] for i in range(start, end))
+
+    def fits(self, start: int, body: bytes, last: bool) -> bool:
+        end = start + len(body)
+        if any(self.known.get(start + i, byte) != byte for i, byte in enumerate(body)):
+            return False
+        if self.total is not None:
+            return end == self.total if last else end <= self.total
+        return not last or max(self.known) < end
+
+    def take(self, start: int, body: bytes, last: bool) -> None:
+        fresh = [start + i for i in range(len(body)) if start + i not in self.known]
+        first = start
+        for i in fresh:
+            if i - 1 not in fresh:
+                first = i
+            self.spans[first] = i + 1
+        self.known |= {i: body[i - start] for i in fresh}
+        if fresh:
+            self.came.append((start, start + len(body)))
+        if last:
+            self.total = start + len(body)
+
+    @property
+    def is_whole(self) -> bool:
+        return self.total is not None and set(self.known) == set(range(self.total))
+
+    @property
+    def came_in_order(self) -> bool:
+        ends = [0, *(end for _, end in self.came)]
+        return all(start <= max(ends[: i + 1]) for i, (start, _) in enumerate(self.came))
 
 
 class PlainFragments:
     def __init__(self, kind: Fragments, longest: int) -> None:
         self.kind, self.longest = kind, longest
-        self.open: dict[Hashable, Partial] = {}
+        self.open: dict[
+            Hashable, list[Partial]
+        ] = {}  # what all pieces make, and what those since the last beginning make
         self.whole: dict[Hashable, dict[int, bytes]] = {}
+        self.named: dict[Hashable, int | None] = {}  # times of whole messages
 
     def add(self, key: Hashable, time: int | None, body: bytes, offset: int, values: Any) -> tuple[Messages, Gaps]:
-        messages: Messages = []
-        gaps: Gaps = []
-        start, end = values["start"], values["start"] + len(body)
-        partial = self.open.get(key)
-        if partial is not None and self._anew(partial, start, body, time, values["unique"]):
-            gaps.append(self._gap(self.open.pop(key)))
-            partial = None
-        if end > self.longest:
-            self.open.pop(key, None)
-            return messages, [*gaps, ("too_long", offset, end, self.longest)]
-        if partial is None:
-            if start > 0 and self.whole.get(key, {}).get(start) == body:
-                return messages, gaps
-            partial = self.open[key] = Partial()
-        partial.time, partial.offset = time, offset
-        if start == 0:
-            partial.value = values["value"]
-        fresh = [i for i in range(start, end) if i not in partial.known]
-        partial.pieces += bool(fresh)
-        for i in fresh:
-            if i - 1 not in fresh or i == start:
-                first = i
-                partial.spans[first] = i
-            partial.spans[first] = i + 1
-        partial.known |= {i: body[i - start] for i in fresh}
-        if not values["more"] and partial.total is None:
-            partial.total = end
-        if partial.total is not None and set(partial.known) == set(range(partial.total)):
-            messages.append((partial.text(0, partial.total), partial.pieces, partial.value))
-            self.whole[key] = {first: partial.text(first, last) for first, last in partial.spans.items()}
-            del self.open[key]
+        ways = self.open.get(key, [])
+        messages, gaps, left = self._add(ways, key, time, body, offset, values)
+        if not left or left[:1] != ways[:1]:
+            self.open.pop(key, None)  # a new message comes after those that are open
+        if left:
+            self.open[key] = left
         return messages, gaps
 
-    def _anew(self, partial: Partial, start: int, body: bytes, time: int | None, unique: int) -> bool:
-        if late(self.kind, time, partial.time):
-            return True
-        if unique:
-            return False
-        same = all(partial.known.get(start + i) == byte for i, byte in enumerate(body))
-        if start == 0:
-            return not (same and len(partial.spans) == 1)
-        return not same and start != max(partial.known) + 1
+    def _add(
+        self, ways: list[Partial], key: Hashable, time: int | None, body: bytes, offset: int, values: Any
+    ) -> tuple[Messages, Gaps, list[Partial]]:
+        gaps: Gaps = []
+        start, last = values["start"], not values["more"]
+        if ways and late(self.kind, time, ways[0].time):
+            gaps.append(self._gap(ways[0]))
+            ways = []
+        if start + len(body) > self.longest:
+            return [], [*gaps, ("too_long", offset, start + len(body), self.longest)], []
+        gaps += [self._gap(way) for way in self._unfit(ways, start, body, last)]
+        ways = ways[len(self._unfit(ways, start, body, last)) :]
+        if not ways:
+            if start > 0 and self.whole.get(key, {}).get(start) == body:
+                return [], gaps, []
+            ways = [Partial()]
+        elif start == 0 and max(ways[0].known) >= len(body):
+            ways = [ways[0], Partial()]
+        for way in ways:
+            way.take(start, body, last)
+            way.time, way.offset = time, offset
+            way.cut |= sum(v for name, v in values.items() if name.startswith("stated")) > len(body)
+            if start == 0:
+                way.value = values["value"]
+        while ways and ways[0].is_whole:
+            way, *ways = ways
+            whole = way.text(0, way.total or 0)
+            covered = [v for name, v in values.items() if name.startswith("covered")]
+            good = None if way.cut or self.kind.checksum is None else right_checksum(whole, way.value, covered)
+            once = values["unique"] and (key not in self.named or late(self.kind, time, self.named[key]))
+            if good is None and not way.came_in_order and not (way.came[0][0] == 0 and once):
+                gaps.append(self._gap(way))
+            elif good is False:
+                gaps.append(("bad_checksum", *self._gap(way)[1:]))
+            else:
+                self.whole[key] = {first: way.text(first, end) for first, end in way.spans.items()}
+                self.named[key] = time
+                return [(whole, len(way.came), way.value)], gaps, []
+        return [], gaps, ways
+
+    @staticmethod
+    def _unfit(ways: list[Partial], start: int, body: bytes, last: bool) -> list[Partial]:
+        return [way for i, way in enumerate(ways) if not any(w.fits(start, body, last) for w in ways[: i + 1])]
 
     @staticmethod
     def _gap(partial: Partial) -> tuple[str, int, int, int]:
         return "gap", partial.offset, partial.total or 0, len(partial.known)
 
     def finish(self) -> Gaps:
-        return [self._gap(partial) for partial in self.open.values()]
+        return [self._gap(ways[0]) for ways in self.open.values()]
+
+
+def right_checksum(datagram: bytes, protocol: int, addresses: list[int]) -> bool | None:
+    """RFC 1071, word by word; None if there is no checksum."""
+    if protocol not in (6, 17) or not any(addresses) or len(datagram) < (18 if protocol == 6 else 8):
+        return None
+    found = datagram[16:18] if protocol == 6 else datagram[6:8]
+    size = len(datagram)
+    if protocol == 17 and datagram[4:6] != bytes(2):
+        (size,) = struct.unpack(">H", datagram[4:6])
+    width = 4 if len(addresses) == 2 else 8
+    before = b"".join((word % 2 ** (8 * width)).to_bytes(width, "big") for word in addresses)
+    before += struct.pack(">II", protocol, size)
+    if int.from_bytes(found, "big") in (0, folded(before)):
+        return None
+    return size <= len(datagram) and folded(before + datagram[:size]) == 0xFFFF
+
+
+def folded(data: bytes) -> int:
+    total = sum(struct.unpack(f">{(len(data) + 1) // 2}H", data + bytes(len(data) % 2)))
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    return total
 
 
 @dataclass
@@ -110,7 +177,13 @@ class Counted:
     number: int
     total: int
     places: int
+    asked: int
     offset: int
+    late: int | None = None  # the place that the message before lacks
+
+    @property
+    def lacking(self) -> int | None:
+        return min(set(range(len(self.bodies) + 1)) - set(self.bodies)) if self.places else None
 
     @property
     def size(self) -> int:
@@ -148,26 +221,30 @@ class PlainSegments:
             self.ended[key] = ended
             return [], gaps
         if now is not None and now.places and not values["first"]:
-            if number in now.bodies or number not in range(1, now.places):
+            if number not in range(1, now.places) or (now.asked and now.bodies.get(number) == body):
                 return [], gaps
-        elif values["first"]:
+            if len(now.bodies) == 1 and number == now.late != now.number + 1:
+                now.late += 1
+                return [], gaps
+        if values["first"]:
             gaps += self._gap(now)
             self.open.pop(key, None)  # a new message comes after those that are open
-            now = Counted({}, number, values["total"], values["places"], offset)
+            before = None if now is None else now.lacking
+            now = Counted({}, number, values["total"], values["places"], values["asked"], offset, before)
             self.named[key] = values["value"]
         elif not known:
             gaps.append(("gap", offset, 0, len(body)))
             self.named[key] = 0
         elif now is not None:
             follows = self.kind.wraps_to if now.number + 1 >= self.kind.modulus else now.number + 1
-            if number != follows:
+            if number in now.bodies if now.asked else number != follows:
                 gaps += self._gap(now)
                 now = None
         self.times[key] = time
         self.open[key] = now
         if now is None:
             return [], gaps
-        now.bodies[number if now.places else len(now.bodies)] = body
+        now.bodies[number if now.asked else len(now.bodies)] = body
         now.number, now.offset = number, offset
         if (now.total or now.size) > self.longest:
             self.open[key] = None
@@ -175,7 +252,7 @@ class PlainSegments:
         in_order = [now.bodies[place] for place in sorted(now.bodies)]
         whole = len(in_order) == max(now.bodies) + 1 and now.size >= now.total
         if whole if now.total else values["last"]:
-            if now.places:
+            if now.asked:
                 self.open[key] = None
             else:
                 del self.open[key]
@@ -219,6 +296,7 @@ class Direction:
     known: dict[int, int] = field(default_factory=dict)
     runs: list[Run] = field(default_factory=list)
     offset: int = 0
+    ended: bool = False
 
 
 class PlainStream:
@@ -279,7 +357,7 @@ class PlainStream:
             at = d.last + (ahead if ahead < 2**31 else ahead - 2**32)
         at += bool(values["starts"])
         end = at + len(body)
-        again = values["starts"] and d is not None and d.origin != at
+        again = values["starts"] and d is not None and (d.origin != at or d.ended)
         if d is not None and not values["starts"] and len(body) > 1 and late(self.kind, time, d.time):
             again = again or all(i in d.known for i in range(at, end))
         if d is not None and again:
@@ -309,6 +387,7 @@ class PlainStream:
                 self._end(d, end, clipped=True)
         if values["ends"]:
             self._end(d, end, clipped=False)
+            d.ended = True
         return self.messages, self.gaps
 
     def _add_run(self, d: Direction, start: int, end: int, cut: int) -> None:
@@ -332,7 +411,7 @@ class PlainStream:
             return
         d.runs.remove(right)
         left.end = right.first
-        self._decode(d, left)
+        self._decode(d, left, before=end)
         if not right.sure and not right.joined:
             left.end = right.end
             self._decode(d, left)
@@ -351,13 +430,14 @@ class PlainStream:
         if lost:
             self.gaps.append(("gap", d.offset, 0, lost))
 
-    def _decode(self, d: Direction, run: Run) -> None:
+    def _decode(self, d: Direction, run: Run, before: int | None = None) -> None:
+        """Search, up to the position `before`, and give what is whole."""
         least = self.kind.frame.least
         while True:
             if not run.found:
                 at = run.next
-                while at + least <= run.end and not self._begins(d, at, run.end):
-                    at += 1
+                while at + least <= run.end and (at == before or not self._begins(d, at, run.end)):
+                    at = run.end - least + 1 if at == before else at + 1
                 run.found, run.next = at + least <= run.end, at
                 if not run.joined:
                     run.first = at
@@ -379,7 +459,7 @@ class PlainStream:
             run.next = at
             if not bad:
                 return
-            run.found, run.joined, run.sure = False, True, False
+            run.found, run.joined, run.sure, before = False, True, False, None
 
     def _end(self, d: Direction, end: int, *, clipped: bool) -> None:
         for run in d.runs:

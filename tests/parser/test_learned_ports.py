@@ -14,7 +14,7 @@ import pcaplake.parser.engine.decoder
 from pcaplake.parser import Profile
 from pcaplake.parser.capture import reader as capture
 from pcaplake.parser.engine.decoder import Decoder
-from pcaplake.parser.engine.kernels import walk
+from pcaplake.parser.engine.kernels import encoding, walk
 from pcaplake.parser.engine.learned_keys import MOST_LEARNED
 from pcaplake.parser.engine.scratch import Walker
 from tests.parser import conversations, learned_mutants
@@ -261,12 +261,30 @@ def test_a_port_is_learned_once_however_often_it_is_offered(monkeypatch: pytest.
     assert len(calls) <= 5
 
 
+def test_few_packets_are_walked_again() -> None:
+    """However many ports are offered, one after the other."""
+    walked = []
+
+    def counted(*arguments: Any, of: Any = Walker.__call__) -> int:
+        status: int = of(*arguments)
+        walked.append(int(arguments[6][encoding.N_PACKETS]))
+        return status
+
+    frames = [offer(5000 + n) if n % 60 == 0 else message(30501) for n in range(6000)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Walker, "__call__", counted)
+        patch.setattr(pcaplake.parser.engine.decoder, "MOST_AGAIN", 0)
+        read(pcap(frames), profile=NONE)
+    assert sum(walked) < 8 * len(frames)
+
+
 # -- mutants ----------------------------------------------------------------------------------------------------------
 def _check_everything() -> None:
     test_an_offered_port_counts_from_the_next_packet_on()
     test_a_low_port_keeps_its_meaning(53)
     test_a_port_that_has_a_protocol_keeps_it()
     test_a_capture_names_only_so_many_ports()
+    test_few_packets_are_walked_again()
     checked([offer(30501), offer(30502), message(30501), message(30502), offer(30503), message(30503)])
     checked([offer(30501), message(30502), offer(30502), message(30502)])
 

@@ -24,6 +24,7 @@ from tests.parser.compare import read
 from tests.parser.conversations import COOKIE, ipv4, someip, tcp, udp
 from tests.parser.reassembly_mutants import MUTANTS
 from tests.parser.reference_messages import plain_assembler
+from tests.seeds import some_seeds
 
 LEAF = Layer(dpkt.udp.UDP, name="leaf", under=[KeySpace("test")[1]])
 NUMBERED = Segments(
@@ -67,6 +68,7 @@ def segments(r: Random) -> list[Piece]:
                 "number": (i - 1) % 3 + 1 if i else 0,
                 "total": total,
                 "places": 0,
+                "asked": 0,
                 "ends": 0,
             }
             piece = (key, 0, body[start:end] + (b"pad" if end == size == total else b""), values)
@@ -79,23 +81,30 @@ def segments(r: Random) -> list[Piece]:
 
 
 def placed(r: Random) -> list[Piece]:
-    """Messages whose receivers ask for segments again, and end them; segments are lost, come twice, and unasked."""
+    """Messages with places, whose receivers may ask for segments again, and end them; segments are lost, come twice, late, and
+    unasked.
+    """
     pieces: list[Piece] = []
     for _ in range(40):
         key, value, places = r.randrange(2), r.randrange(2), r.randrange(1, 6)
+        asked = r.randrange(2)
         bodies = [r.randbytes(r.choice((1, 4))) for _ in range(places)]
         total = max(sum(map(len, bodies)) - r.randrange(3), 1)
         order = [0]
         while len(order) < 3 * places and r.random() < 0.95:  # asked for the next one, one before it, or one behind it
             order.append((order[-1] + 1 if r.random() < 0.8 else r.randrange(-1, places + 2)) % 7)
         for number in order:
-            values = {"first": int(number == 0), "number": number, "total": total, "places": places}
+            values = {"first": int(number == 0), "number": number, "total": total, "places": places, "asked": asked}
             body = bodies[number] if number < places else b"none"
             piece = (key, 0, body, {"value": value, "last": 0, "ends": 0, **values})
             pieces += [piece] * r.choice((0, *(1,) * 8, 2))
         named = {"value": r.choice((value, value, 1 - value)), "ends": int(r.random() < 0.7)}
         if named["ends"]:
-            pieces.append((key, 0, b"end", {"first": 0, "number": 0, "total": 0, "places": 0, "last": 0, **named}))
+            pieces.append(
+                (key, 0, b"end", {"first": 0, "number": 0, "total": 0, "places": 0, "asked": 0, "last": 0, **named})
+            )
+        if r.random() < 0.2 and len(pieces) > 2:  # a segment comes after the beginning of the next message
+            pieces.append(pieces.pop(-2))
     return pieces
 
 
@@ -128,11 +137,59 @@ def test_segments_that_come_twice_change_nothing(seed: int) -> None:
                 "number": (i - 1) % 3 + 1 if i else 0,
                 "total": len(body),
             }
-            piece = (1, 0, body[start:end], {**values, "places": 0, "ends": 0})
+            piece = (1, 0, body[start:end], {**values, "places": 0, "asked": 0, "ends": 0})
             pieces += [piece] * (r.choice((1, 2, 3)) if len(parts) > 1 else 1)
     (messages, gaps, _), rest = fed(assembler_of(NUMBERED, 32 << 20), pieces)
     assert [message.body for message in messages] == sent
     assert not gaps + rest
+
+
+NUMBERS: dict[str, dict[str, Any]] = {
+    "by total, modulo 16": dict(modulus=16),
+    "by place": dict(modulus=256, places=1),
+    "by place, asked for": dict(modulus=256, places=1, asked=1),
+}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+@pytest.mark.parametrize("seed", some_seeds(10))
+def test_no_two_messages_of_segments_are_joined(seed: int, name: str) -> None:
+    """One segment of a message is lost, or one comes behind the beginning of the next message, or a stray one comes."""
+    r, facts = Random(seed), NUMBERS[name]
+    kind = Segments(
+        "n", protocol="n", layers=(LEAF,), key=(), first=0, number=0, modulus=facts["modulus"], timeout_ns=SECOND
+    )
+    pieces: list[Piece] = []
+    sent: list[bytes] = []
+    whole: list[bytes] = []
+    for _ in range(100):
+        count = r.randrange(4, 12)
+        bodies = [r.randbytes(7) for _ in range(count)]
+        places, asked = count * facts.get("places", 0), facts.get("asked", 0)
+        told = {"value": 0, "last": 0, "total": 7 * count, "places": places, "asked": asked, "ends": 0}
+        parts = [
+            (1, 0, body, {**told, "first": int(i == 0), "number": i % facts["modulus"]})
+            for i, body in enumerate(bodies)
+        ]
+        sent.append(b"".join(bodies))
+        chance = r.random()
+        if chance < 0.3:
+            del parts[r.randrange(count)]
+        else:
+            whole.append(sent[-1])
+        if 0.3 < chance < 0.4 and places:
+            parts.insert(1, (1, 0, b"strayed", {**told, "first": 0, "number": count + r.randrange(3)}))
+        elif chance > 0.9 and places and pieces and whole[-2:-1] == sent[-2:-1]:
+            del pieces[len(pieces) - asked :]  # no acknowledgment
+            parts.insert(1, pieces.pop())
+            del whole[-2]
+        pieces += parts
+        if asked:  # the receiver has the message
+            pieces.append((1, 0, b"", {**told, "first": 0, "number": 0, "ends": 1}))
+    (messages, gaps, _), rest = fed(assembler_of(kind, 1 << 20), pieces, at_once=10_000)
+    found = [message.body for message in messages]
+    assert found == whole
+    assert len(gaps + rest) >= (100 - len(whole)) // 2, "losses of two messages may be one gap"
 
 
 # -- the corpus -------------------------------------------------------------------------------------------------------
@@ -166,6 +223,7 @@ def assembled() -> Iterator[Any]:
         (0, 1, 0, 1, 2),
         (0, 1, 2, 2, 0, 1, 2),
         (0, 1, 2, 1),
+        (0, 1, 2, 0, 2, 1),
     ):
         for unique in (0, 1):
             made = [fragment(8 * i, bytes([i] * 8), more=int(i < 2), unique=unique) for i in order]
@@ -202,6 +260,10 @@ def assembled() -> Iterator[Any]:
         [begins, of_stream(1, b"\x30\7ab", stated0=9), of_stream(10, b"\xc0\0\0"), of_stream(13, b"\xc0\0")],
     ):
         yield fed(StreamAssembler(single, 1 << 20), made)
+    again = [of_stream(4, b"", starts=1), of_stream(5, someip(b"same")), of_stream(25, b"", ends=1)]
+    yield fed(StreamAssembler(stream, 1 << 20), again * 2)
+    many_joins = [of_stream(60_000 - i, b"x" * (1 if i else 60_000)) for i in range(700)]
+    yield fed(StreamAssembler(stream, 1 << 20), many_joins)
     connection, several = connected(Random(0), "SOME/IP")
     yield fed(StreamAssembler(connection, 2 << 10), several)
     for seed in range(8):
@@ -308,6 +370,12 @@ def recorded() -> Iterator[bytes]:
     ])  # fmt: skip
     whole = ipv4(tcp(1, someip(bytes(100)) + someip(bytes(300))), 6)
     yield captures.pcap_header() + captures.pcap_record(whole[:250], original=len(whole))
+    whole = conversations.summed(udp(someip(bytes(100))), 17, 1)
+    parts = [ipv4(whole[:64], ident=1, fragment=0x2000), ipv4(whole[64:], ident=1, fragment=8)]
+    for kept in (parts[1], parts[1][:-20]):
+        yield (
+            captures.pcap_header() + captures.pcap_record(parts[0]) + captures.pcap_record(kept, original=len(parts[1]))
+        )
     late = [(ipv4(tcp(1, someip(b"one")), 6), 0), (ipv4(tcp(1, someip(b"two")), 6), 500)]
     yield captures.pcap_header() + b"".join(captures.pcap_record(f, captures.T0 + s) for f, s in late)
     yield captures.pcap([

@@ -10,7 +10,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from pcaplake.parser.engine.pieces import Reassembly
 
-GAP, TOO_LONG = "gap", "too_long"
+GAP, TOO_LONG, BAD_CHECKSUM = "gap", "too_long", "bad_checksum"
 PIECE_BYTES, ENTRY_BYTES = 128, 512  # what a piece and an incomplete message need beside their bytes, about
 MOST_PIECES = 16_384  # pieces of one message that have not been joined
 NO_TIME = -(2**63)

@@ -4,19 +4,37 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pcaplake.parser.engine.pieces import Fragments
 
-from .assembler import ENTRY_BYTES, GAP, MOST_PIECES, PIECE_BYTES, TOO_LONG, Assembler, Gap, Message, PieceRows
+from .assembler import (
+    BAD_CHECKSUM,
+    ENTRY_BYTES,
+    GAP,
+    MOST_PIECES,
+    PIECE_BYTES,
+    TOO_LONG,
+    Assembler,
+    Gap,
+    Message,
+    PieceRows,
+)
 
 MOST_WHOLE, MOST_HASHES = 1024, 64  # whole messages, and fragments of each, that are remembered
+MOST_NAMES = 1 << 16  # keys of whole messages that are remembered: every IPv4 identification
 
 
 @dataclass(slots=True)
 class Fragmented:
-    """A message of fragments that is not whole."""
+    """A message of fragments that is not whole.
+
+    ordered   each fragment began where the ones before it ended, the first one at 0
+    begun     the first fragment was the beginning
+    cut       a fragment was cut when it was captured
+    next      what came since the last beginning, if other fragments were there before: perhaps another message
+    """
 
     time: int
     starts: list[int] = field(default_factory=list)  # sorted
@@ -25,110 +43,172 @@ class Fragmented:
     size: int = 0  # bytes of the parts
     pieces: int = 0
     value: int = 0
+    ordered: bool = True
+    begun: bool = False
+    cut: bool = False
     offset: int = 0
     cost: int = 0
+    next: Fragmented | None = None
 
     def gap(self, piece: int) -> Gap | None:
         return Gap(piece, GAP, self.offset, max(self.total, 0), self.size)
 
     @property
     def end(self) -> int:
-        return self.starts[-1] + len(self.parts[-1])
+        return self.starts[-1] + len(self.parts[-1]) if self.starts else 0
 
-    def repeats(self, start: int, body: bytes) -> bool:
-        """Whether all bytes of this span are there and the same."""
-        at, end = start, start + len(body)
+    @property
+    def is_whole(self) -> bool:
+        # rule: a message is whole when its last fragment and all before it are there
+        return self.total == self.size == self.end
+
+    def _known(self, start: int, end: int) -> Iterator[tuple[int, int, int]]:
+        """The index of each part that has bytes of the span, and the span of these bytes."""
         for i in range(max(bisect_right(self.starts, start) - 1, 0), len(self.starts)):
             first = self.starts[i]
-            stop = min(first + len(self.parts[i]), end)
-            if first > at or at >= end:
-                break
-            if at < stop:
-                if self.parts[i][at - first : stop - first] != body[at - start : stop - start]:
-                    return False
-                at = stop
-        return at == end
+            if first >= end:
+                return
+            if (last := first + len(self.parts[i])) > start:
+                yield i, max(first, start), min(last, end)
 
-    def insert(self, start: int, body: bytes) -> None:
-        """Keep the bytes of the span that are not there yet."""
+    def contradicts(self, start: int, body: bytes, more: int) -> bool:
+        """Whether this is no fragment of the message."""
         end = start + len(body)
-        i = bisect_right(self.starts, start)
-        # rule: what came first counts
-        at = start if i == 0 else max(start, self.starts[i - 1] + len(self.parts[i - 1]))
-        while at < end:
-            stop = min(end, self.starts[i]) if i < len(self.starts) else end
-            if at < stop:
+        # rule: fragments of a message agree on its length
+        if end > self.total >= 0 or (not more and (end < self.end or self.total not in (-1, end))):
+            return True
+        # rule: bytes of two fragments of a message are the same where they overlap
+        return start < self.end and any(
+            self.parts[i][a - self.starts[i] : b - self.starts[i]] != body[a - start : b - start]
+            for i, a, b in self._known(start, end)
+        )
+
+    def add(self, start: int, body: bytes, more: int) -> None:
+        """Add a fragment that does not contradict."""
+        end, size, last = start + len(body), self.size, self.end
+        # rule: fragments come in order if none begins behind the end
+        self.ordered = self.ordered and start <= last
+        # rule: the beginning comes first
+        self.begun = self.begun or not (start or self.starts)
+        if start >= last:  # as most do
+            self.starts.append(start)
+            self.parts.append(body)
+            self.size += len(body)
+        else:
+            self._fill_holes(start, body)
+        # rule: a fragment that comes twice counts once
+        self.pieces += self.size > size
+        if not more:
+            self.total = end
+
+    def _fill_holes(self, start: int, body: bytes) -> None:
+        at, end = start, start + len(body)
+        for _, known, until in [*self._known(start, end), (0, end, end)]:
+            if at < known:
+                i = bisect_right(self.starts, at)
                 self.starts.insert(i, at)
-                self.parts.insert(i, bytes(body[at - start : stop - start]))
-                self.size += stop - at
-                i += 1
-            if i == len(self.starts):
-                break
-            at = max(at, self.starts[i] + len(self.parts[i]))
-            i += 1
+                self.parts.insert(i, body[at - start : known - start])
+                self.size += known - at
+            at = until
 
 
 class FragmentAssembler(Assembler[Fragmented]):
+    declaration: Fragments
+
     def __init__(self, declaration: Fragments, room: int) -> None:
         super().__init__(declaration, room)
         self.whole: OrderedDict[Hashable, dict[int, int]] = OrderedDict()  # hashes of fragments by their starts
+        self.names: OrderedDict[int, int] = OrderedDict()  # hashes of keys -> time of the last whole message
+        self.stated = [name for name in declaration.values() if name.startswith("stated")]
+        self.covered = [name for name in declaration.values() if name.startswith("covered")]
 
     def add_piece(self, piece: int, rows: PieceRows) -> None:
         key, time, body, values = rows.keys[piece], rows.times[piece], rows.bodies[piece], rows.values
-        start, end = values["start"][piece], values["start"][piece] + len(body)
+        start, more = values["start"][piece], values["more"][piece]
         entry = self.entries.get(key)
-        if entry is not None and self._begins_anew(entry, start, body, time, values["unique"][piece]):
+        # rule: a fragment that comes too late begins a new message
+        if entry is not None and self.is_late(time, entry.time):
             self.drop(key, piece)
             entry = None
         # rule: no length is trusted
-        if end > self.longest:
-            self.gaps.append(Gap(piece, TOO_LONG, rows.offsets[piece], end, self.longest))
-            if entry is not None:
-                self.forget(key)
+        if start + len(body) > self.longest:
+            self.gaps.append(Gap(piece, TOO_LONG, rows.offsets[piece], start + len(body), self.longest))
+            self._forget(key)
             return
+        while entry is not None and entry.contradicts(start, body, more):
+            self._lose(key, entry, GAP, piece)
+            entry = entry.next
         if entry is None:
             # rule: a fragment that repeats a part of a whole message is ignored, unless it is its beginning
             if start > 0 and self.whole.get(key, {}).get(start) == hash(body):
                 return
             entry = Fragmented(time)
+        # rule: a beginning may be that of another message
+        elif start == 0 and entry.end > len(body):
+            entry.next = Fragmented(time)
+        message: Fragmented | None = entry
+        while message is not None:
+            message.add(start, body, more)
+            message.time, message.offset = time, rows.offsets[piece]
+            if self.stated:
+                message.cut = message.cut or len(body) < sum([values[name][piece] for name in self.stated])
+            if start == 0:
+                # rule: the first fragment tells what the message is
+                message.value = values["value"][piece]
+            message = message.next
+        while entry.is_whole:
+            whole = b"".join(entry.parts)
+            reason = self._distrust(key, entry, whole, piece, values)
+            if not reason:
+                self._forget(key)
+                self.messages.append(Message(piece, whole, entry.pieces, entry.value))
+                self._remember(key, entry)
+                return
+            self._lose(key, entry, reason, piece)
+            if entry.next is None:
+                return
+            entry = entry.next
         before = entry.cost
-        entry.time, entry.offset = time, rows.offsets[piece]
-        if start == 0:
-            # rule: the first fragment tells what the message is
-            entry.value = values["value"][piece]
-        size = entry.size
-        entry.insert(start, body)
-        # rule: a fragment that comes twice counts once
-        entry.pieces += entry.size > size
-        # rule: the first last fragment tells the length
-        if not values["more"][piece] and entry.total < 0:
-            entry.total = end
-        # rule: a message is whole when its last fragment and all before it are there
-        if entry.total == entry.size == entry.end:
-            self.messages.append(Message(piece, b"".join(entry.parts), entry.pieces, entry.value))
-            self._remember(key, entry)
-            if before:
-                self.forget(key)
-            return
         entry.cost = ENTRY_BYTES + PIECE_BYTES * len(entry.starts) + entry.size
+        if entry.next is not None:
+            entry.cost += ENTRY_BYTES + PIECE_BYTES * len(entry.next.starts) + entry.next.size
         self.keep(key, entry, before)
         # rule: the pieces of a message are bounded
         if len(entry.starts) > MOST_PIECES:
             self.drop(key, piece)
 
-    def _begins_anew(self, entry: Fragmented, start: int, body: bytes, time: int, unique: int) -> bool:
-        """Whether this fragment begins a new message, although its key has an incomplete one."""
-        # rule: a fragment that comes too late begins a new message
-        if self.is_late(time, entry.time):
-            return True
-        if unique:
-            return False
-        same = entry.repeats(start, body)
-        if start == 0:
-            # rule: the beginning begins a new message, unless it repeats the only fragment
-            return len(entry.starts) != 1 or not same
-        # rule: without a name, fragments come in order
-        return not same and start != entry.end
+    def _distrust(
+        self, key: Hashable, entry: Fragmented, whole: bytes, piece: int, values: Mapping[str, Sequence[int]]
+    ) -> str | None:
+        """Why these bytes may not be a message that was sent, as the reason of a fault; None if they are."""
+        # rule: the checksum of a message tells
+        if (
+            self.declaration.checksum is not None
+            # rule: a message with a fragment that was cut when it was captured is not checked
+            and not entry.cut
+        ):
+            covered = [values[name][piece] for name in self.covered]
+            good = self.declaration.checksum(whole, entry.value, covered)
+            if good is not None:
+                return None if good else BAD_CHECKSUM
+        # rule: without a checksum, fragments come in order, or the beginning first if the key is that of one message
+        if entry.ordered or (entry.begun and values["unique"][piece] and not self._is_known(key, entry.time)):
+            return None
+        return GAP
+
+    def _is_known(self, key: Hashable, time: int) -> bool:
+        """Whether another message with this key was whole within the time-out."""
+        before = self.names.get(hash(key))
+        # rule: a key with which another message was whole within the time-out is not that of one message
+        return before is not None and not self.is_late(time, before)
+
+    def _forget(self, key: Hashable) -> None:
+        if key in self.entries:
+            self.forget(key)
+
+    def _lose(self, key: Hashable, entry: Fragmented, reason: str, piece: int) -> None:
+        self.gaps.append(Gap(piece, reason, entry.offset, max(entry.total, 0), entry.size))
+        self._forget(key)
 
     def _remember(self, key: Hashable, entry: Fragmented) -> None:
         self.whole.pop(key, None)
@@ -138,3 +218,7 @@ class FragmentAssembler(Assembler[Fragmented]):
         }
         if len(self.whole) > MOST_WHOLE:
             self.whole.popitem(last=False)
+        self.names.pop(hash(key), None)
+        self.names[hash(key)] = entry.time
+        if len(self.names) > MOST_NAMES:
+            self.names.popitem(last=False)

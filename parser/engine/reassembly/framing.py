@@ -127,13 +127,17 @@ class Framing:
         # rule: a segment that was cut when it was captured counts as if it were whole
         return 0 < at == size
 
-    def find(self, data: bytes | bytearray, at: int) -> tuple[int, bool]:
-        """The first start of a message from `at` on, and True; or the first byte that cannot be judged yet, and False."""
+    def find(self, data: bytes | bytearray, stop: int | None = None) -> tuple[int, bool]:
+        """The first start of a message, and True; or the first byte that cannot be judged yet, and False.
+
+        stop: no message is known to begin from here on.
+        """
+        end = len(data) if stop is None else min(stop + self.least - 1, len(data))
         # rule: messages that resemble other bytes are not searched
-        for match in self._pattern.finditer(data, at) if self._resumes == "anywhere" else ():
+        for match in self._pattern.finditer(data, 0, end) if self._resumes == "anywhere" else ():
             if self.is_start(data, match.start()):
                 return match.start(), True
-        return max(at, len(data) - self.least + 1), False
+        return max(0, len(data) - self.least + 1), False
 
 
 @functools.lru_cache(maxsize=64)

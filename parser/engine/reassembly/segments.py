@@ -13,9 +13,10 @@ from .assembler import ENTRY_BYTES, GAP, PIECE_BYTES, TOO_LONG, Assembler, Gap, 
 class Numbered:
     """A message of numbered segments.
 
-    lost     a segment is missing, so all up to the next first segment are useless; or a message with places is whole, and its
-             segments come again
-    whole    a message without places is; only its last segment may come again
+    late     the number that the message before lacks, 0 if none
+    lost     a segment is missing, so all up to the next first segment are useless; or a message whose segments are asked for is
+             whole, and they come again
+    whole    another message is; only its last segment may come again
     parts    of a message with places, b"" stands for a segment that is missing; of a whole one, the last segment
     """
 
@@ -23,6 +24,8 @@ class Numbered:
     total: int = 0  # bytes, 0 if the last segment tells the end
     value: int = 0
     places: int = 0
+    asked: int = 0
+    late: int = 0
     lost: bool = False
     whole: bool = False
     parts: list[bytes] = field(default_factory=list)
@@ -67,27 +70,28 @@ class SegmentAssembler(Assembler[Numbered]):
             self.forget(key)
             entry = None
         if values["first"][piece]:
+            late = 0 if entry is None else self._lacking(entry)
             # rule: a first segment begins a new message
             if entry is not None:
                 self.drop(key, piece)
-            entry = Numbered(number, values["total"][piece], values["value"][piece], values["places"][piece])
+            total, value, places, asked = (values[name][piece] for name in ("total", "value", "places", "asked"))
+            entry = Numbered(number, total, value, places, asked, late)
         elif entry is None:
             # rule: a message without its first segment is lost
             self.gaps.append(Gap(piece, GAP, rows.offsets[piece], 0, len(body)))
             entry = Numbered(lost=True)
-        elif not entry.lost and entry.places:
-            # rule: a segment with a place may come later, and again
-            if not self._lacks(entry, number):
+        elif not entry.lost:
+            if self._is_none_of(entry, number, body):
                 return
-        # rule: a missing segment ends the message
-        elif not entry.lost and number != self._next_number(entry.number):
-            self.gaps.append(Gap(piece, GAP, entry.offset, entry.total, entry.size))
-            self._lose(entry)
+            # rule: a missing segment ends the message
+            if not self._continues(entry, number):
+                self.gaps.append(Gap(piece, GAP, entry.offset, entry.total, entry.size))
+                self._lose(entry)
         before = entry.cost
         entry.time = time
         if not entry.lost:
             entry.number, entry.offset = number, rows.offsets[piece]
-            place = number if entry.places else len(entry.parts)
+            place = number if entry.asked else len(entry.parts)
             entry.parts += [b""] * (place + 1 - len(entry.parts))
             entry.parts[place] = body
             entry.size += len(body)
@@ -99,8 +103,8 @@ class SegmentAssembler(Assembler[Numbered]):
             elif self._is_whole(entry) if entry.total else values["last"][piece]:
                 message = b"".join(entry.parts)[: entry.total or None]
                 self.messages.append(Message(piece, message, len(entry.parts), entry.value))
-                # rule: segments of a whole message may come again
-                if entry.places:
+                # rule: segments of a whole message may come again, if they are asked for
+                if entry.asked:
                     self._lose(entry)
                 else:
                     entry.whole, entry.parts, entry.size = True, entry.parts[-1:], len(body)
@@ -111,20 +115,40 @@ class SegmentAssembler(Assembler[Numbered]):
     def _lose(entry: Numbered) -> None:
         entry.lost, entry.parts, entry.size = True, [], 0
 
-    @staticmethod
-    def _lacks(entry: Numbered, number: int) -> bool:
-        """Whether the segment has a place, and this is empty."""
-        # rule: a number beyond the places is none
-        if number >= entry.places:
+    def _is_none_of(self, entry: Numbered, number: int, body: bytes) -> bool:
+        """Whether a segment changes nothing of the message."""
+        if not entry.places:
             return False
-        return number >= len(entry.parts) or not entry.parts[number]
+        # rule: a number beyond the places is none
+        if not number or number >= entry.places:
+            return True
+        # rule: the segment that the message before lacks may come late
+        if number == entry.late and len(entry.parts) == 1 and number != self._next_number(entry.number):
+            entry.late += 1
+            return True
+        # rule: a segment that is asked for may come again
+        return bool(entry.asked) and entry.parts[number : number + 1] == [body]
+
+    def _continues(self, entry: Numbered, number: int) -> bool:
+        """Whether the segment with this number may follow."""
+        # rule: a segment that is asked for may come later
+        if entry.asked:
+            # rule: a segment that comes again is the same
+            return not any(entry.parts[number : number + 1])
+        return number == self._next_number(entry.number)
+
+    def _lacking(self, entry: Numbered) -> int:
+        """The number that an incomplete message with places lacks, 0 if there is none."""
+        if entry.lost or entry.whole or not entry.places:
+            return 0
+        return entry.parts.index(b"") if b"" in entry.parts else len(entry.parts)
 
     @staticmethod
     def _is_whole(entry: Numbered) -> bool:
         return (
             entry.size >= entry.total
             # rule: a message with places has no empty one
-            and (not entry.places or all(entry.parts))
+            and (not entry.asked or all(entry.parts))
         )
 
     def _next_number(self, number: int) -> int:

@@ -22,6 +22,7 @@ from .framing import framing_of
 
 WINDOW = 1 << 20  # bytes of a stream in which repeated segments are recognized
 MOST_ISLANDS = 64  # of one stream
+MOST_WORK = 512  # bytes that are joined for each byte of a stream
 LONGEST_RUN = 64  # pieces that are added together: if a header is wrong, what follows it is read again
 by_piece = itemgetter(0)  # of messages and gaps
 
@@ -63,7 +64,9 @@ class Flow:
     last: int  # position of the last byte that was seen
     origin: int | None  # position of the first byte, if its beginning has been seen
     islands: list[Island] = field(default_factory=list)
+    ended: bool = False
     lost: int = 0  # bytes of the islands that are in no message yet
+    work: int = 0  # bytes that may be joined
     offset: int = 0
     cost: int = 0
 
@@ -167,6 +170,7 @@ class StreamAssembler(Assembler[Flow]):
             island.forget(len(island.lead) + stop - at)
         island.data = bytearray(data[at : stops[count - 1]])
         flow.lost += island.lost
+        flow.work += MOST_WORK * sum(map(len, bodies[:count]))
         flow.time, flow.offset, flow.last = rows.times[pieces[count - 1]], rows.offsets[pieces[count - 1]], island.end
         flow.cost = ENTRY_BYTES * (1 + len(flow.islands)) + flow.lost
         self.keep(key, flow, before)
@@ -185,7 +189,11 @@ class StreamAssembler(Assembler[Flow]):
             # rule: the first byte follows the number of the beginning
             at += 1
             # rule: another beginning is another stream
-            if flow is not None and flow.origin != at:
+            if flow is not None and (
+                flow.origin != at
+                # rule: a beginning after the end is another stream
+                or flow.ended
+            ):
                 self.drop(key, piece)
                 flow = None
         # rule: known bytes that come too late are another stream; a byte may be a keep-alive
@@ -201,6 +209,7 @@ class StreamAssembler(Assembler[Flow]):
         flow.time = time
         if body:
             flow.offset = rows.offsets[piece]
+            flow.work += MOST_WORK * len(body)
             self._add_bytes(flow, at, body, piece)
             flow.last = at + len(body)
             # rule: a segment that was cut when it was captured gives what it has of a message
@@ -209,6 +218,7 @@ class StreamAssembler(Assembler[Flow]):
         if ends:
             # rule: a message ends before its stream
             self._end_island(flow, at + len(body), piece, clipped=False)
+            flow.ended = True
         # rule: the islands of a stream are bounded
         while len(flow.islands) > MOST_ISLANDS:
             lost = flow.islands.pop(0).lost
@@ -260,7 +270,13 @@ class StreamAssembler(Assembler[Flow]):
 
     def _join(self, flow: Flow, left: Island, right: Island, piece: int) -> None:
         """Append an island that begins where another one ends."""
-        self._decode(flow, left, right.lead, piece)
+        flow.work -= left.lost + right.lost
+        # rule: the work for a stream is bounded
+        if flow.work < 0:
+            self._note_gap(flow, len(right.lead), piece)
+            right.lead, right.joined = bytearray(), True
+        # no message begins in the lead, because it was searched before
+        self._decode(flow, left, right.lead, piece, stop=len(left.data))
         # rule: what was decoded right of a hole stays, whatever ends there
         if right.sure or right.joined:
             self._leave_data(flow, left, piece)
@@ -278,15 +294,17 @@ class StreamAssembler(Assembler[Flow]):
             island.lead += island.data
         island.data = bytearray()
 
-    def _decode(self, flow: Flow, island: Island, part: bytes | bytearray, piece: int) -> None:
-        """Append a part to the island, and give the messages that are whole now."""
+    def _decode(
+        self, flow: Flow, island: Island, part: bytes | bytearray, piece: int, *, stop: int | None = None
+    ) -> None:
+        """Append a part to the island, and give the messages that are whole now. stop: as for `Framing.find`."""
         framing = self.framing
         if island.synced and not island.data:
             at, wrong = self._give_whole(part, piece)  # most segments begin with a message
             island.data += part[at:] if at else part
         else:
             island.data += part
-            at, wrong = self._find_messages(flow, island, piece)
+            at, wrong = self._find_messages(flow, island, piece, stop)
         while wrong is not None:
             if wrong > framing.longest:
                 # rule: no length is trusted
@@ -296,11 +314,11 @@ class StreamAssembler(Assembler[Flow]):
             at, wrong = self._find_messages(flow, island, piece)
         island.sure = island.sure or at > 0
 
-    def _find_messages(self, flow: Flow, island: Island, piece: int) -> tuple[int, int | None]:
+    def _find_messages(self, flow: Flow, island: Island, piece: int, stop: int | None = None) -> tuple[int, int | None]:
         """Call `_give_whole` for the island's data, from the first message on, and cut what was given off."""
         data = island.data
         if not island.synced:
-            found, island.synced = self.framing.find(data, 0)
+            found, island.synced = self.framing.find(data, stop)
             # rule: bytes before the first message may belong to one that begins left of the island
             if not island.joined:
                 island.lead += data[:found]

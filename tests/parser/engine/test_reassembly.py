@@ -80,7 +80,11 @@ def test_nothing_is_missing_if_all_pieces_arrive(seed: int) -> None:
         transported[body] += 1
         for start, end in conversations.cuts(r, 200, 64, 16):
             segment = struct.pack(">I", start | (end < 200)) + body[start:end]
-            frames.append([ipv4(udp(someip(segment, session=number + 1, kind=0x22)), host=host)])
+            frame = ipv4(udp(someip(segment, session=number + 1, kind=0x22)), host=host)
+            if start:
+                frames.append([frame])
+            else:  # nothing tells a beginning that comes late from that of the next message
+                beginnings.append(frame)
     rest = conversations.interleaved(r, frames)
     r.shuffle(rest)
     rows, summary = read(captures.pcap([*beginnings, *rest]))

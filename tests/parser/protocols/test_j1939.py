@@ -111,6 +111,28 @@ def test_a_packet_to_all_that_is_missing_is_a_gap() -> None:
     assert put_together(whole[:2] + whole[3:] + whole) == ([Message(1, EVERYONE, 65200, bytes(30))], ["gap"])
 
 
+@pytest.mark.parametrize("size", [14, 30])
+def test_a_late_packet_of_the_message_before_changes_nothing(size: int) -> None:
+    """Its number is beyond the packets of the new message, or the one of another packet of it."""
+    before, message = Message(1, EVERYONE, 65226, bytes(20)), Message(1, EVERYONE, 65251, bytes(range(size)))
+    *frames, late = to_all(before)
+    announcement, *packets = to_all(message)
+    assert put_together([*frames, announcement, late, *packets]) == ([message], ["gap"])
+    stray = packet(Message(1, EVERYONE, 65251, bytes(100)), 9)
+    assert put_together([announcement, stray, *packets]) == ([message], [])
+
+
+def test_a_packet_to_one_that_comes_again_is_the_same() -> None:
+    """The packets of two messages, of which the announcement and an acknowledgment are missing, are none."""
+    other = Message(1, 2, 65200, bytes(reversed(range(40))))
+    first, second = (list(to_one(Random(1), message, again=0)) for message in (MESSAGE, other))
+    announcement, lost, *packets = (f for f in first if f[1][0] in (RTS, *range(1, 7)) and f[0] & 0xFF == 1)
+    again = [f for f in second if f in [packet(other, n) for n in range(1, 7)]]
+    found, faults = put_together([announcement, *packets, again[1], again[0], *again[2:]])
+    assert lost == packet(MESSAGE, 1)
+    assert (found, faults) == ([], ["gap"])
+
+
 def test_a_packet_to_one_may_come_later() -> None:
     frames = list(to_one(Random(1), MESSAGE, again=0))
     again = packet(MESSAGE, 2)

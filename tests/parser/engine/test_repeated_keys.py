@@ -1,0 +1,116 @@
+"""Messages whose keys repeat, and pieces that are lost: what is put together is what was sent."""
+
+from __future__ import annotations
+
+import struct
+from collections import Counter
+from collections.abc import Callable
+from random import Random
+
+import pytest
+
+from pcaplake.parser.protocols.ethernet import transport_checksum
+from tests.parser import captures, conversations
+from tests.parser.compare import read
+from tests.parser.conversations import ipv4, ipv6, someip, summed, udp
+from tests.seeds import some_seeds
+
+Parts = list[bytes]  # the frames of one message
+MOST_LOST = 1  # pieces of a message without a checksum; if more are lost, nobody can tell
+
+
+def datagram(r: Random, payload: bytes, *, checksum: str, ident: int, host: int = 1) -> Parts:
+    """A message of SOME/IP in IP fragments, in IPv6 for the third host."""
+    body = summed(udp(someip(payload)), 17, host, checksum)
+    spans = conversations.cuts(r, len(body), len(body) // 24 * 8, 8)
+    if host % 3 == 0:
+        parts = [struct.pack(">BBHI", 17, 0, a | (b < len(body)), ident) + body[a:b] for a, b in spans]
+        return [ipv6(part, 44, host=host) for part in parts]
+    return [ipv4(body[a:b], ident=ident, fragment=a // 8 | (b < len(body)) << 13) for a, b in spans]
+
+
+def transported(r: Random, payload: bytes, session: int) -> Parts:
+    spans = conversations.cuts(r, len(payload), len(payload) // 48 * 16, 16)
+    parts = [struct.pack(">I", a | (b < len(payload))) + payload[a:b] for a, b in spans]
+    return [ipv4(udp(someip(part, session=session, kind=0x22))) for part in parts]
+
+
+SENDERS: dict[str, Callable[[Random, bytes], Parts]] = {
+    "IPv4 with checksum": lambda r, payload: datagram(r, payload, checksum="right", ident=7),
+    "IPv6 with checksum": lambda r, payload: datagram(r, payload, checksum="right", ident=7, host=3),
+    "IPv4": lambda r, payload: datagram(r, payload, checksum="none", ident=7),
+    "IPv4 of a sending host": lambda r, payload: datagram(r, payload, checksum="offloaded", ident=7),
+    "IPv4 without identification": lambda r, payload: datagram(r, payload, checksum="none", ident=0),
+    "IPv6": lambda r, payload: datagram(r, payload, checksum="none", ident=7, host=3),
+    "SOME/IP-TP": lambda r, payload: transported(r, payload, 1),
+    "SOME/IP-TP without session": lambda r, payload: transported(r, payload, 0),
+}
+
+
+def arrived(r: Random, parts: Parts, most: int) -> Parts:
+    """What is left of them, in order, some twice."""
+    lost = r.sample(range(len(parts)), min(r.choice((0, 0, 1, most)), most))
+    return [part for i, part in enumerate(parts) if i not in lost for _ in range(r.choice((1, 1, 1, 2)))]
+
+
+@pytest.mark.parametrize("name", SENDERS)
+@pytest.mark.parametrize("seed", some_seeds(6))
+def test_no_two_messages_are_joined(seed: int, name: str) -> None:
+    """Each message of which all pieces arrive is there, and no bytes that were not sent as one message."""
+    r, send = Random(seed), SENDERS[name]
+    frames: Parts = []
+    sent, whole = Counter[bytes](), Counter[bytes]()
+    for number in range(60):
+        # equal beginnings and ends, as of images, beside bytes that no other message has
+        payload = bytes(r.choice((0, 64))) + r.randbytes(160 + r.choice((0, 8))) + bytes(r.choice((0, 64)))
+        parts = send(r, payload)
+        most = len(parts) if "with checksum" in name else MOST_LOST
+        came = arrived(r, parts, most) if number else parts
+        frames += came
+        sent[payload] += 1
+        whole[payload] += set(parts) <= set(came)
+    rows, summary = read(captures.pcap(frames))
+    complete = True if "TP" in name else None
+    found = Counter(row["payload"] for row in rows["someip_messages"] if row["tp_complete"] is complete)
+    assert found <= sent
+    assert found >= whole
+    assert set(summary.faults) <= {"gap", "bad_checksum", "short_header"}
+    assert found != sent
+    assert summary.faults["gap"]
+
+
+def test_a_datagram_whose_checksum_is_wrong_is_not_decoded() -> None:
+    r = Random(1)
+    rows, _ = read(captures.pcap(datagram(r, bytes(200), checksum="wrong", ident=7)))
+    (fault,) = rows["faults"]
+    assert (fault["layer"], fault["reason"], fault["packet_no"]) == (
+        "ip_datagram",
+        "bad_checksum",
+        len(rows["packets"]),
+    )
+    assert "someip_messages" not in rows
+
+
+@pytest.mark.parametrize("protocol", [6, 17])
+@pytest.mark.parametrize("host", [1, 3])
+@pytest.mark.parametrize("size", [0, 1, 63])
+def test_the_checksum_of_a_datagram(protocol: int, host: int, size: int) -> None:
+    """As a word after the other (RFC 1071)."""
+    r = Random(size)
+    body = conversations.tcp(9, r.randbytes(size)) if protocol == 6 else udp(r.randbytes(size))
+    for kind, right in (("right", True), ("none", None), ("offloaded", None), ("wrong", False)):
+        datagram = summed(body, protocol, host, kind)
+        assert transport_checksum(datagram, protocol, words(host)) is right
+        assert transport_checksum(datagram, 1, words(host)) is None
+        assert transport_checksum(datagram, protocol, [0] * 4) is None
+    if protocol == 17 and size:  # what follows it does not count; it may not be longer than what is there
+        whole = summed(body, 17, host)
+        assert transport_checksum(whole + b"more", 17, words(host)) is True
+        assert transport_checksum(whole[:-1], 17, words(host)) is False
+
+
+def words(host: int) -> list[int]:
+    """The addresses that `summed` puts into a checksum, as columns have them."""
+    if host % 3:
+        return [0x0A000000 + host, 0x0A0000FE]
+    return [0, host, 0, 0xFE]
