@@ -83,7 +83,7 @@ ANNOUNCED_PORT = Learned(
 )
 
 
-def _rows(layer: Layer, learned: Learned | None = None, **columns: Column) -> Rows:
+def _rows(layer: Layer, columns: dict[str, Column], learned: Learned | None = None) -> Rows:
     common: dict[str, Column] = dict(
         ip_src=IP_SRC,
         ip_dst=IP_DST,
@@ -103,13 +103,11 @@ def _discovery(layer: Layer) -> dict[str, Column]:
 
 
 ROWS = (
-    _rows(OTHER),
-    _rows(SDP_REQUEST, **_discovery(SDP_REQUEST)),
+    _rows(OTHER, {}),
+    _rows(SDP_REQUEST, _discovery(SDP_REQUEST)),
     _rows(
         SDP_RESPONSE,
+        _discovery(SDP_RESPONSE) | dict(secc_address=SDP_RESPONSE.address.text("ipv6"), secc_port=SDP_RESPONSE.port),
         ANNOUNCED_PORT,
-        **_discovery(SDP_RESPONSE),
-        secc_address=SDP_RESPONSE.address.text("ipv6"),
-        secc_port=SDP_RESPONSE.port,
     ),
 )
