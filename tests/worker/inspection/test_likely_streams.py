@@ -6,9 +6,12 @@ import struct
 from random import Random
 from typing import Any
 
+import numpy as np
 import pytest
 
 from pcaplake.parser import Profile
+from pcaplake.worker.inspection import likely_streams, listeners
+from pcaplake.worker.inspection.likely_streams import LikelyStreams
 from pcaplake.worker.sample import frames
 from tests.parser.captures import pcap, pcap_header, pcap_record
 from tests.seeds import some_seeds
@@ -145,6 +148,20 @@ def test_a_port_that_a_station_announces_has_no_undecoded_bytes() -> None:
     sent = [udp(15118, 50_001, response), *conversation(TALK["v2gtp"][1], times=2)]
     found = inspect_frames(sent)
     assert (reasons(found), found["rows"]["v2g_messages"]) == ([], 7)
+
+
+def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A scan of ports, and connections between ever new ones: the first ones count, in steps of a batch."""
+    monkeypatch.setattr(likely_streams, "MOST_KEYS", 20)
+    monkeypatch.setattr(listeners, "MOST_PORTS", 20)
+    found, every = LikelyStreams(), np.arange(100)
+    found.listeners.merge(every.tolist())
+    for at in range(0, 100, 10):
+        some = every[at : at + 10]
+        data = np.frombuffer(v2gtp(b"\x80") * 10, np.uint8)
+        found.add(data, np.arange(10) * 9, np.full(10, 9), (some, some + 1000))
+    assert len(found.listeners.ports) == 20
+    assert len(found._segments) == 20
 
 
 def test_the_port_of_tls_is_that_of_the_server() -> None:
