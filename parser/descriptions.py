@@ -27,6 +27,10 @@ TABLES: Final[dict[str, str]] = {
     "gptp_messages": "One row per message of gPTP (IEEE 802.1AS) or PTP version 2 (IEEE 1588).",
     "dlt_messages": "One row per log or trace message (DLT); a datagram or a segment can contain several.",
     "macsec_frames": "One row per MACsec frame (IEEE 802.1AE): its tag. A frame whose data is clear is decoded further.",
+    "v2g_messages": "One row per V2GTP message between a car and a charging station (ISO 15118, DIN SPEC 70121): an EXI "
+    "document, or SECC discovery (SDP). What is in TLS has no row.",
+    "homeplug_messages": "One row per management message (MME) of HomePlug AV and Green PHY. Those of SLAC, with which a car "
+    "finds its charging station, have the columns from `application_type` on.",
     "nm_messages": "One row per message of AUTOSAR network management, on the UDP ports and CAN identifiers that the "
     "profile names.",
     "xcp_messages": "One row per XCP packet (measurement and calibration), on the ports and CAN identifiers that the profile "
@@ -280,6 +284,45 @@ COLUMNS: Final[dict[str, dict[str, str]]] = {
         "broadcast": "SCB bit: the frame goes to all stations of an EPON (single copy broadcast).",
         "encrypted": "E bit: the data is encrypted.",
         "changed": "C bit: the data is not what the sender had; false and not encrypted means that the data is clear.",
+    },
+    "v2g_messages": {
+        "payload_type": "Payload type: 0x8001 is an EXI document, from 0x8002 on one of ISO 15118-20, 0x9000 an SDP request, "
+        "0x9001 an SDP response.",
+        "length": "Bytes of the payload, as the header states them.",
+        "tls": "SDP: true if the car wants TLS, or the station offers it; false without TLS.",
+        "secc_transport": "SDP: `tcp` or `udp`, over which the car and the station will communicate.",
+        "secc_address": "SDP response: IPv6 address of the station (SECC), as text.",
+        "secc_port": "SDP response: port of the station.",
+        "payload": "What follows the header: the bytes of the EXI document, or those of SDP.",
+    },
+    "homeplug_messages": {
+        "eth_src": "Source MAC address of the frame.",
+        "eth_dst": "Destination MAC address of the frame.",
+        "version": "Version of the message (MMV): 0 HomePlug AV 1.0, 1 HomePlug AV 1.1 and Green PHY, 2 HomePlug AV 2.0.",
+        "mme_type": "Type of the message (MMTYPE).",
+        "message": "Name of the type, such as `CM_SLAC_PARM.REQ`; null if it is that of a vendor or unknown.",
+        "fragment": "Number of the fragment (FN_MI), 0 for the first one, which alone has fields; null if the message has no "
+        "such number.",
+        "fragments": "Number of fragments (NF_MI), 0 for a message in one piece; null if the message has no such number.",
+        "application_type": "Application: 0 is the association of a car and a charging station.",
+        "security_type": "Security of the messages of SLAC: 0 none, 1 signatures.",
+        "run_id": "Run ID, 8 bytes: all messages of one run of SLAC have the same.",
+        "sounds": "Number of M-Sounds that are sent, or were measured; in CM_MNBC_SOUND.IND the number of those that follow.",
+        "timeout_ms": "Milliseconds in which the M-Sounds are sent, or toggles are counted.",
+        "response_type": "Who gets the result: 0 the host of the station, 1 another station.",
+        "sound_target_mac": "MAC address to which the car sends its M-Sounds.",
+        "forwarding_mac": "MAC address to which the result is sent.",
+        "pev_mac": "MAC address of the car.",
+        "evse_mac": "MAC address of the charging station.",
+        "pev_id": "Id of the car, 17 bytes; often zeros.",
+        "evse_id": "Id of the charging station, 17 bytes; often zeros.",
+        "network_id": "Id of the logical network (NID), 7 bytes.",
+        "groups": "Number of groups of carriers, of which the payload has the attenuation.",
+        "signal_type": "CM_VALIDATE: 0 for toggles of switch S2 on the control pilot.",
+        "toggles": "CM_VALIDATE.CNF: number of toggles that the station saw.",
+        "result": "Result: 0 is success. In CM_VALIDATE 0 not ready, 1 ready, 2 success, 3 failure, 4 not required.",
+        "payload": "What follows the fields that have columns, padding of the frame included: the attenuation of each group in "
+        "decibels, or the key of the network.",
     },
     "nm_messages": {
         "transport": "`udp` or `can`.",

@@ -289,6 +289,40 @@ MACSEC_FRAMES = define_table(
         *(required_field(name, BOOL) for name in ("end_station", "broadcast", "encrypted", "changed")),
     ],
 )
+V2G_MESSAGES = define_table(
+    "v2g_messages",
+    _KEYS,
+    [
+        *fields_of_type(STRING, "ip_src ip_dst"),
+        *fields_of_type(INT32, "src_port dst_port"),
+        *fields_of_type(STRING, "transport"),
+        required_field("payload_type", INT32),
+        required_field("length", INT64),
+        *fields_of_type(BOOL, "tls"),
+        *fields_of_type(STRING, "secc_transport secc_address"),
+        *fields_of_type(INT32, "secc_port"),
+        required_field("payload", BINARY),
+    ],
+)
+HOMEPLUG_MESSAGES = define_table(
+    "homeplug_messages",
+    _KEYS,
+    [
+        *fields_of_type(STRING, "eth_src eth_dst"),
+        required_field("version", INT16),
+        required_field("mme_type", INT32),
+        *fields_of_type(STRING, "message"),
+        *fields_of_type(INT16, "fragment fragments application_type security_type"),
+        *fields_of_type(BINARY, "run_id"),
+        *fields_of_type(INT16, "sounds"),
+        *fields_of_type(INT32, "timeout_ms"),
+        *fields_of_type(INT16, "response_type"),
+        *fields_of_type(STRING, "sound_target_mac forwarding_mac pev_mac evse_mac"),
+        *fields_of_type(BINARY, "pev_id evse_id network_id"),
+        *fields_of_type(INT16, "groups signal_type toggles result"),
+        required_field("payload", BINARY),
+    ],
+)
 NM_MESSAGES = define_table(
     "nm_messages",
     _KEYS,
@@ -379,6 +413,8 @@ TABLES: dict[str, TableSpec] = {
         GPTP_MESSAGES,
         DLT_MESSAGES,
         MACSEC_FRAMES,
+        V2G_MESSAGES,
+        HOMEPLUG_MESSAGES,
         NM_MESSAGES,
         XCP_MESSAGES,
         J1939_MESSAGES,

@@ -52,8 +52,7 @@ def compiled_program(profile: Profile, tables: Sequence[str]) -> Program:
 def _compile_program(profile: Profile, tables: Sequence[str]) -> Program:
     claims, partners = profile_claims(profile)
     # what rows teach is learned whether or not they are read
-    every = (*protocols.ROWS, *protocols.TEACHING)
-    rows = [rows for rows in every if rows.table in tables or rows.learned is not None]
+    rows = [rows for rows in protocols.ROWS if rows.table in tables or rows.learned is not None]
     program = Program(
         protocols.LAYERS,
         rows,
@@ -61,7 +60,9 @@ def _compile_program(profile: Profile, tables: Sequence[str]) -> Program:
         reassemblies=protocols.REASSEMBLIES,
         partners=partners,
     )
-    if len(rows) == len(every):  # only for what a lake needs, because compiling its walk takes half a minute, once
+    if len(rows) == len(
+        protocols.ROWS
+    ):  # only for what a lake needs, because compiling its walk takes half a minute, once
         program.frequent = tuple(number for layer, number in program.number.items() if layer.name in protocols.FREQUENT)
     return program
 

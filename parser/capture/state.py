@@ -13,7 +13,6 @@ from pcaplake.parser.engine.kernels import encoding
 Steps = Generator[tuple[str, pa.RecordBatch], None, int]  # yields full batches; returns a position in the buffer
 LINKTYPE_ETHERNET = 1
 ETHERNET_FCS = 4  # bytes
-OFFSET_LIMIT = 1 << 34  # seconds; a larger offset puts every timestamp out of range
 RAW_BYTES = 4096  # bytes to keep of an unreadable region or a quarantined capture
 MAX_REGIONS = 64  # unreadable regions to list for a capture
 
@@ -65,9 +64,18 @@ class Interface:
                 mode, factor = encoding.TICKS_BINARY, 127
         # an Ethernet FCS has 4 bytes; writers count it in bytes, in 16-bit words or in bits
         fcs = ETHERNET_FCS if self.fcs and self.link_type == LINKTYPE_ETHERNET else 0
-        offset = max(-OFFSET_LIMIT, min(self.offset, OFFSET_LIMIT))
         named = number if self.bus is not None else -1
-        return [mode, factor, offset, fcs, self.snaplen, number, named, self.link_type, (2**63 - 1) // max(factor, 1)]
+        return [
+            mode,
+            factor,
+            self.offset,
+            fcs,
+            self.snaplen,
+            number,
+            named,
+            self.link_type,
+            (2**63 - 1) // max(factor, 1),
+        ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,8 +11,6 @@ from typing import Any
 class Learned:
     """Keys that messages in packets name, but not those that are put together: the bodies of `Rows.within`, or of the rows.
 
-    Rows that only teach have a table that no reader sees.
-
     source  what the messages are, for a reader
     read    read(body) -> (key space, value) of each key that a body names
     leads   key space -> the layer to which its keys lead

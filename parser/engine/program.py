@@ -10,11 +10,9 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from pcaplake.parser.errors import CannotCompile
 from pcaplake.parser.schemas import TABLES
-from pcaplake.parser.table_spec import TableSpec
 
 from .buses import bus_columns
 from .carriers import CarrierGraph
@@ -95,8 +93,6 @@ class Program:
         self.buses = bus_columns(together, layers, reassemblies, self._graph.descendants)
         internal = {table: {**paired.get(table, {}), **buses} for table, buses in self.buses.items()}
         self.specs = TABLES | {r.name: spec_of_pieces(r) for r in reassemblies}
-        unseen = {r.table for r in rows if r.table not in self.specs}  # of rows that only teach
-        self.specs |= {table: TableSpec(name=table, schema=pa.schema([])) for table in unseen}
         self.specs |= {table: with_internal_columns(self.specs[table], names) for table, names in internal.items()}
         compiler = SourceCompiler(self.layers, self.tables, self.specs)
         self.sources = [compiler.compile_rows(declared, internal.get(declared.table, {})) for declared in rows]

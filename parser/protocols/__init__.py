@@ -14,6 +14,7 @@ from . import (
     doip,
     ethernet,
     flexray,
+    homeplug,
     hsfz,
     isotp,
     j1939,
@@ -55,6 +56,7 @@ LAYERS = (
     *rtps.LAYERS,
     *mqtt.LAYERS,
     *v2g.LAYERS,
+    *homeplug.LAYERS,
     *nm.LAYERS,
     *xcp.LAYERS,
     *j1939.LAYERS,
@@ -86,14 +88,13 @@ ROWS = (
     *ptp.ROWS,
     *dlt.ROWS,
     *macsec.ROWS,
+    *v2g.ROWS,
+    *homeplug.ROWS,
     *nm.ROWS,
     *xcp.ROWS,
     *j1939.ROWS,
     *canopen.ROWS,
 )
-
-# what names ports, but is in no table
-TEACHING = v2g.TEACHING
 
 # what is put together from several packets; a kind comes after those that carry its pieces
 REASSEMBLIES = (

@@ -1,8 +1,8 @@
 """Protocols that keep a network running. They are named in `packets.protocol`.
 
 Layout: ARP RFC 826; ICMP RFC 792, 4443; IGMP RFC 2236, 9776; DHCP RFC 2131, 8415; LLDP, EAPOL, MSRP, MVRP: the ethertypes of
-IEEE 802.1AB, 802.1X, 802.1Q; HomePlug AV, which charging stations use: that of IEEE 1901; redundancy tag IEEE 802.1CB, Wireshark
-packet-ieee8021cb.c: 2 reserved bytes, a sequence number of 2 bytes, then the ethertype of what it carries.
+IEEE 802.1AB, 802.1X, 802.1Q; redundancy tag IEEE 802.1CB, Wireshark packet-ieee8021cb.c: 2 reserved bytes, a sequence number of
+2 bytes, then the ethertype of what it carries.
 
 Not read: the content of their headers, and what follows them.
 """
@@ -37,6 +37,6 @@ DHCP6 = Layer(Dhcp6, name="dhcpv6", under=[UDP_PORT[546], UDP_PORT[547]])
 REDUNDANCY_TAG = Layer(
     RedundancyTag, name="ieee8021cb", under=[ETHERTYPE[0xF1C1]], selects=[ETHERTYPE(lambda h: h.type)]
 )
-NAMES = {"msrp": 0x22EA, "eapol": 0x888E, "lldp": 0x88CC, "homeplug_av": 0x88E1, "mvrp": 0x88F5}
+NAMES = {"msrp": 0x22EA, "eapol": 0x888E, "lldp": 0x88CC, "mvrp": 0x88F5}
 NAMED = tuple(Layer(Empty, name=name, under=[ETHERTYPE[kind]], header=lambda h: 0) for name, kind in NAMES.items())
 LAYERS = (ARP, ICMP, ICMP6, IGMP, DHCP, DHCP6, REDUNDANCY_TAG, *NAMED)

@@ -1,10 +1,14 @@
-"""V2GTP, between a car and a charging station, over TCP and UDP. It is named in `packets.protocol`, as is its SDP.
+"""V2GTP, between a car and a charging station, over TCP and UDP.
 
-Layout: ISO 15118-2:2014, 7.8 and 7.10. SECC discovery (SDP) is in UDP datagrams of port 15118. Its response has the address and
+Layout: ISO 15118-2:2014, 7.8 and 7.10; payload types also ISO 15118-20:2022, table 12, as EVerest's libcbv2g (exi_v2gtp.h) lists
+them. DIN SPEC 70121 has the same header. SECC discovery (SDP) is in UDP datagrams of port 15118. Its response has the address and
 the port of the charging station, which uses another TCP port each time: that port has V2GTP from the next packet on, but not if
 it has TLS. A profile may name others.
 
-Not read: EXI documents, and TLS.
+The payload of a row is all that follows the header: the bytes of the EXI document, or those of SDP.
+
+Not read: the content of EXI documents; V2GTP in TLS; SDP for wireless communication (payload types 0x9002 and 0x9003: the payload
+has it).
 """
 
 from __future__ import annotations
@@ -12,15 +16,18 @@ from __future__ import annotations
 import dpkt
 
 from pcaplake.parser.engine.key_spaces import KeySpace
-from pcaplake.parser.engine.layer import Layer, Rows
+from pcaplake.parser.engine.layer import Column, Layer, Rows
 from pcaplake.parser.engine.learned import Learned
 from pcaplake.parser.engine.pieces import LONGEST_MESSAGE
 
-from .ethernet import TCP_PORT, UDP_PORT, Bare, tcp_stream
+from .ethernet import IP_DST, IP_SRC, TCP, TCP_PORT, UDP, UDP_PORT, Bare, tcp_stream
+from .someip import PORTS
 
-TYPE, IN_STREAM = KeySpace("V2GTP payload type"), KeySpace("V2GTP in a stream", 1)
+TYPE, OTHER_TYPE = KeySpace("V2GTP payload type"), KeySpace("V2GTP", 1)
+IN_STREAM = KeySpace("V2GTP in a stream", 1)
 VERSION = 0x01FE  # with its inverse
-PLAIN_TCP = b"\x10\0"  # security and transport of a port without TLS
+TLS, NO_TLS = 0x00, 0x10
+OVER_TCP, OVER_UDP = 0x00, 0x10
 
 
 class V2gtpHeader(dpkt.Packet):
@@ -28,11 +35,16 @@ class V2gtpHeader(dpkt.Packet):
 
 
 class SdpRequest(dpkt.Packet):
-    __hdr__ = (("security", "B", 0x10), ("transport", "B", 0))
+    __hdr__ = (("security", "B", NO_TLS), ("transport", "B", OVER_TCP))
 
 
 class SdpResponse(dpkt.Packet):
-    __hdr__ = (("address", "16s", bytes(16)), ("port", "H", 0), ("security", "B", 0x10), ("transport", "B", 0))
+    __hdr__ = (
+        ("address", "16s", bytes(16)),
+        ("port", "H", 0),
+        ("security", "B", NO_TLS),
+        ("transport", "B", OVER_TCP),
+    )
 
 
 V2GTP = Layer(
@@ -42,12 +54,17 @@ V2GTP = Layer(
     total=lambda h: h.length + 8,
     check=lambda h: h.version == VERSION,
     repeats=True,
-    selects=[TYPE(lambda h: h.type)],
+    selects=[TYPE(lambda h: h.type), OTHER_TYPE(lambda h: 0)],
 )
-SDP_REQUEST = Layer(SdpRequest, name="v2gsdp_request", protocol="v2gsdp", under=[TYPE[0x9000]])
-SDP_RESPONSE = Layer(SdpResponse, name="v2gsdp_response", protocol="v2gsdp", under=[TYPE[0x9001]], header=lambda h: 0)
+SDP_REQUEST = Layer(
+    SdpRequest, name="v2gsdp_request", protocol="v2gsdp", under=[TYPE[0x9000]], header=lambda h: 0, bare=True
+)
+SDP_RESPONSE = Layer(
+    SdpResponse, name="v2gsdp_response", protocol="v2gsdp", under=[TYPE[0x9001]], header=lambda h: 0, bare=True
+)
+OTHER = Layer(Bare, name="v2gtp_other", protocol="v2gtp", under=[OTHER_TYPE[0]], header=lambda h: 0, bare=True)
 TCP_SEGMENT = Layer(Bare, name="v2gtp_tcp_segment", protocol="tcp", under=[TCP_PORT[:0]], header=lambda h: 0, bare=True)
-LAYERS = (V2GTP, SDP_REQUEST, SDP_RESPONSE, TCP_SEGMENT)
+LAYERS = (V2GTP, SDP_REQUEST, SDP_RESPONSE, OTHER, TCP_SEGMENT)
 STREAM = tcp_stream(
     "v2gtp_stream",
     TCP_SEGMENT,
@@ -58,8 +75,39 @@ STREAM = tcp_stream(
 REASSEMBLIES = (STREAM,)
 ANNOUNCED_PORT = Learned(
     source="SDP",
-    read=lambda response: [(TCP_PORT, int.from_bytes(response[16:18], "big"))] if response[18:20] == PLAIN_TCP else [],
+    read=lambda response: (
+        [(TCP_PORT, int.from_bytes(response[16:18], "big"))] if response[18:20] == bytes((NO_TLS, OVER_TCP)) else []
+    ),
     leads={TCP_PORT: TCP_SEGMENT},
-    least=49152,  # ISO 15118-2, table 17: a dynamic port
+    least=1024,  # dynamic ports begin at 49152 (ISO 15118-2, table 17), but stations use lower ones
 )
-TEACHING = (Rows("v2gsdp", SDP_RESPONSE, {}, learned=ANNOUNCED_PORT),)
+
+
+def _rows(layer: Layer, columns: dict[str, Column], learned: Learned | None = None) -> Rows:
+    common: dict[str, Column] = dict(
+        ip_src=IP_SRC,
+        ip_dst=IP_DST,
+        **PORTS,
+        transport=(UDP("udp"), TCP("tcp")),
+        payload_type=V2GTP.type,
+        length=V2GTP.length,
+    )
+    return Rows("v2g_messages", layer, common | columns, learned=learned)
+
+
+def _discovery(layer: Layer) -> dict[str, Column]:
+    return dict(
+        tls=layer.security.via({TLS: 1, NO_TLS: 0}),
+        secc_transport=layer.transport.names({OVER_TCP: "tcp", OVER_UDP: "udp"}),
+    )
+
+
+ROWS = (
+    _rows(OTHER, {}),
+    _rows(SDP_REQUEST, _discovery(SDP_REQUEST)),
+    _rows(
+        SDP_RESPONSE,
+        _discovery(SDP_RESPONSE) | dict(secc_address=SDP_RESPONSE.address.text("ipv6"), secc_port=SDP_RESPONSE.port),
+        ANNOUNCED_PORT,
+    ),
+)

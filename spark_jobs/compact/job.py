@@ -46,6 +46,8 @@ BY_IDS: Mapping[str, tuple[str, ...]] = {  # common queries ask for one vehicle,
     "gptp_messages": ("vehicle_id", "clock_identity", "ts"),
     "dlt_messages": ("vehicle_id", "ecu_id", "ts"),
     "macsec_frames": ("vehicle_id", "sci", "ts"),
+    "v2g_messages": ("vehicle_id", "payload_type", "ts"),
+    "homeplug_messages": ("vehicle_id", "mme_type", "ts"),
     "signals": ("vehicle_id", "signal", "ts"),
 }
 _COMMIT_BYTES = 16 << 30  # a larger partition is committed in parts of this size, so that a kill loses only the last

@@ -9,7 +9,7 @@ import struct
 from collections.abc import Callable
 from random import Random
 
-from tests.parser import can_contents, fieldbus_frames, middleware_frames, module_frames
+from tests.parser import can_contents, charging_frames, fieldbus_frames, middleware_frames, module_frames
 from tests.parser import diagnostic_frames as diagnostics
 from tests.parser.random_values import CAN_LENGTHS, FD_LENGTHS, some
 
@@ -140,15 +140,6 @@ def caneth(r: Random) -> bytes:
     )
 
 
-def v2gtp(r: Random) -> bytes:
-    """SDP and other messages."""
-    kinds = ((0x9000, 2), (0x9001, 20), (0x9001, 19), (0x8001, 40))
-    chosen = [r.choice(kinds) for _ in range(r.choice((1, 1, 2)))]
-    return b"".join(
-        struct.pack(">HHI", r.choice((0x01FE, 0x01FE, 0x02FD)), *one) + r.randbytes(one[1]) for one in chosen
-    )
-
-
 def mqtt(r: Random) -> bytes:
     sizes = [r.choice((0, 2, 127, 130)) for _ in range(r.choice((1, 2)))]
     heads = (bytes((r.choice((0x30, 0xC0, 0x0F)), n & 127 | (n > 127) << 7, *((1,) if n > 127 else ()))) for n in sizes)
@@ -172,14 +163,14 @@ def transport(r: Random) -> tuple[int, bytes]:
         dhcp = r.randbytes(r.choice((240, 244, 30, 3))), r.choice((67, 546))
         others = fieldbus_frames.datagram(r), (caneth(r), 11898), dhcp, module_frames.avtp_datagram(r)
         magic = r.choice((b"RTPS", b"RTPS", b"RTPS", b"RTPX"))
-        named = (magic + r.randbytes(r.choice((16, 16, 3))), r.choice((7400, 7650))), (v2gtp(r), 15118)
+        named = (magic + r.randbytes(r.choice((16, 16, 3))), r.choice((7400, 7650))), (charging_frames.v2gtp(r), 15118)
         return 17, udp(
             r, *r.choice((*others, *named, *module_frames.pdu_datagrams(r), *middleware_frames.datagrams(r)))
         )
     if choice < 0.85:
         if r.random() < 0.3:
             streams = (diagnostics.doip_messages(r), 13400), (diagnostics.hsfz_messages(r), 6801)
-            streams = *streams, (v2gtp(r), 55555), (mqtt(r), 1883), (fieldbus_frames.xcp(r), 5555)
+            streams = *streams, (charging_frames.v2gtp(r), 55555), (mqtt(r), 1883), (fieldbus_frames.xcp(r), 5555)
             streams = *streams, *module_frames.pdu_datagrams(r)
             return 6, tcp(r, *r.choice((*streams, (middleware_frames.dlt_messages(r), 3490))))
         return 6, tcp(r, r.randbytes(some(r, 8)) if r.random() < 0.5 else someip_datagram(r))
@@ -238,6 +229,8 @@ def network(r: Random) -> tuple[int, bytes]:
         return 0xF1C1, struct.pack(">HHH", 0, some(r, 16), kind) + body
     if choice < 0.97:
         return 0x88F7, middleware_frames.ptp(r)
+    if choice < 0.98:
+        return 0x88E1, charging_frames.homeplug(r)
     return r.choice((0x0806, 0x88CC, 0x05FF, 0x0600, 0, 0xFFFF)), r.randbytes(r.choice((0, 1, 46)))
 
 

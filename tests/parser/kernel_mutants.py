@@ -316,7 +316,7 @@ MUTANTS: Mapping[str, Mutant] = {
     "the upper half of the ticks is shifted by 31 bits": Mutant(
         clock.timestamp_nanoseconds,
         "the first word has the upper 32 bits of the ticks",
-        Operation(lambda high, bits: high << 31, ast.LShift),
+        Operation(lambda high, bits: high << np.uint64(31), ast.LShift),
     ),
     "a part of a second counts in seconds": Mutant(
         clock.timestamp_nanoseconds, "a part of a second counts in nanoseconds", Operation(_left, ast.Mult)

@@ -230,7 +230,7 @@ class Reference:
         for transport, port in named:
             key = UDP_PORT if transport == "udp" else TCP_PORT, port
             known = self._claimant(*key) not in (None, rtps.DATAGRAM) or key in self.learned
-            if port < (49152 if transport == "v2g" else 1024) or known or self.overflowed:
+            if port < 1024 or known or self.overflowed:
                 continue
             if len(self.learned) == MOST_LEARNED:
                 self.overflowed = True

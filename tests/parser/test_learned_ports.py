@@ -310,24 +310,30 @@ def v2gtp(port: int, sequence: int) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("announcement", "named"),
+    ("port", "announcement", "named"),
     [
-        (station(60_123), "v2gtp"),
-        (station(60_123, security=0), "tcp"),  # TLS
-        (station(60_123, transport=0x10), "tcp"),  # UDP
-        (station(60_124), "tcp"),
-        (station(49_151), "tcp"),
+        (60_123, station(60_123), "v2gtp"),
+        (60_123, station(60_123, security=0), "tcp"),  # TLS
+        (60_123, station(60_123, transport=0x10), "tcp"),  # UDP
+        (60_123, station(60_124), "tcp"),
+        (30_000, station(30_000), "v2gtp"),  # no dynamic port, but stations use it
+        (15_118, station(15_118), "v2gtp"),
+        (1024, station(1024), "v2gtp"),
+        (1023, station(1023), "tcp"),
+        (1883, station(1883), "tcp"),  # of MQTT
     ],
-    ids=["of this port", "of TLS", "of UDP", "of another port", "of no dynamic port"],
+    ids=lambda value: str(value) if isinstance(value, int | str) else value[-4:].hex(),
 )
-def test_the_port_of_a_charging_station_has_v2gtp(announcement: bytes, named: str) -> None:
-    port = 49_151 if announcement == station(49_151) else 60_123
+def test_the_port_of_a_charging_station_has_v2gtp(port: int, announcement: bytes, named: str) -> None:
     data = pcap([v2gtp(port, 1), announcement, v2gtp(port, 13), v2gtp(port, 25)])
     rows, _ = read(data, profile=NONE)
     assert difference(Reference(NONE).read(data).rows, rows) is None
     assert [row["protocol"] for row in rows["packets"]] == ["tcp", "v2gsdp", named, named]
     alone, _ = read(data, profile=NONE, tables=("packets",))
     assert alone["packets"] == rows["packets"]
+    assert len(rows["v2g_messages"]) == (3 if named == "v2gtp" else 1)
+    alone, _ = read(data, profile=NONE, tables=("v2g_messages",))
+    assert alone["v2g_messages"] == rows["v2g_messages"]
 
 
 @pytest.mark.parametrize("name", learned_mutants.MUTANTS)

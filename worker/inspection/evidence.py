@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from .can_candidates import CanCandidates
 from .likely_ports import LikelyPorts
+from .likely_streams import LikelyStreams
 
 OFFER, ENDPOINT = "OfferService", "endpoint"
 BUS_TABLES = ("can_frames", "lin_frames", "flexray_frames")
@@ -21,12 +22,13 @@ class Evidence:
     offers      (transport, port) -> ids of the services that are offered there
     buses       (source, bus id) -> frames
     ports       what the datagrams that nothing decodes look like; set at the end of the capture
+    streams     the same of TCP segments
     """
 
     def __init__(self) -> None:
         self.offers: dict[tuple[str, int], set[int]] = defaultdict(set)
         self.buses: Counter[tuple[str, str]] = Counter()
-        self.ports, self.can = LikelyPorts(), CanCandidates()
+        self.ports, self.streams, self.can = LikelyPorts(), LikelyStreams(), CanCandidates()
 
     def add(self, table: str, batch: pa.RecordBatch) -> None:
         """Rows of a table, read with a profile that names no bus."""

@@ -10,7 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from pcaplake.parser import Capture, Profile, ReadOptions, Summary, open_capture
-from pcaplake.parser.protocols.ethernet import UDP_PORT
+from pcaplake.parser.engine.key_spaces import KeySpace
+from pcaplake.parser.protocols.ethernet import TCP_PORT, UDP_PORT
 from pcaplake.signals.database import Databases
 from pcaplake.worker.ingest.pipeline import describe_interfaces
 
@@ -20,6 +21,8 @@ from .content import HashedFile
 from .evidence import Evidence
 from .known_messages import KINDS, KnownMessages
 from .likely_ports import PROTOCOL_NAMES, LikelyPorts
+from .likely_streams import LikelyStreams
+from .listeners import Listeners
 from .names import encapsulation, link_type_name
 from .packet_bytes import PacketBytes, flags, numbers
 from .someip_ports import SomeIpPorts
@@ -33,8 +36,13 @@ class _Inspection:
 
     def __init__(self, capture: Capture) -> None:
         self.interfaces, self.protocols, self.order = Interfaces(), Protocols(), TimeOrder()
-        self.undecoded, self.ports, self.identifiers = UndecodedBytes(capture), SomeIpPorts(), CanIdentifiers()
-        self.v2g_ports, self.likely_ports = V2gPorts(), LikelyPorts()
+        self.listeners, self.ports, self.identifiers = Listeners(), SomeIpPorts(), CanIdentifiers()
+        self.undecoded = UndecodedBytes(capture, self.listeners)
+        self.v2g_ports, self.likely_ports, self.likely_streams = (
+            V2gPorts(),
+            LikelyPorts(),
+            LikelyStreams(self.listeners),
+        )
         self.can = CanCandidates()
         self.cut = 0  # packets of which not all bytes were captured
 
@@ -43,24 +51,39 @@ class _Inspection:
         self.interfaces.add(batch)
         self.protocols.add(batch)
         self.order.add(batch)
+        self.listeners.add(batch)
         self.undecoded.add_packets(batch, packet_bytes)
         self._add_datagrams(batch, packet_bytes)
+        self._add_segments(batch, packet_bytes)
         self.identifiers.add(batch, packet_bytes)
-        self.v2g_ports.add(batch, packet_bytes)
         self.cut += int((numbers(batch, "captured_len") < numbers(batch, "original_len")).sum())
+
+    def _find_unnamed(self, batch: pa.RecordBatch, protocol: str, space: KeySpace) -> tuple[Any, Any, tuple[Any, Any]]:
+        """The rows of packets of UDP or TCP that nothing decodes, the bytes of their payloads, and their ports."""
+        column, rows = batch.column("protocol"), np.empty(0, np.int64)
+        names = column.dictionary.to_pylist()
+        if protocol in names:
+            found = column.indices.to_numpy(zero_copy_only=False) == names.index(protocol)
+            found &= ~flags(batch, "ip_fragment") & self.undecoded.ports.are_unnamed(batch, space)
+            rows = np.flatnonzero(found)
+        have = numbers(batch, "l4_payload_len")[rows]
+        rows, have = rows[have > 0], have[have > 0]
+        return rows, have, (numbers(batch, "src_port")[rows], numbers(batch, "dst_port")[rows])
+
+    def _add_segments(self, batch: pa.RecordBatch, packet_bytes: PacketBytes) -> None:
+        """Examine the TCP segments that nothing decodes."""
+        rows, have, ports = self._find_unnamed(batch, "tcp", TCP_PORT)
+        if not rows.size:
+            return
+        at = packet_bytes.tcp_payloads(rows, numbers(batch, "ip_version")[rows], have, ports)
+        located = at >= 0
+        self.likely_streams.add(packet_bytes.data, at[located], have[located], (ports[0][located], ports[1][located]))
 
     def _add_datagrams(self, batch: pa.RecordBatch, packet_bytes: PacketBytes) -> None:
         """Examine the UDP datagrams that nothing decodes."""
-        protocol = batch.column("protocol")
-        names = protocol.dictionary.to_pylist()
-        if "udp" not in names:
+        rows, have, ports = self._find_unnamed(batch, "udp", UDP_PORT)
+        if not rows.size:
             return
-        is_udp = protocol.indices.to_numpy(zero_copy_only=False) == names.index("udp")
-        is_udp &= ~flags(batch, "ip_fragment") & self.undecoded.has_unnamed_ports(batch, UDP_PORT)
-        rows = np.flatnonzero(is_udp)
-        have = numbers(batch, "l4_payload_len")[rows]
-        rows, have = rows[have > 0], have[have > 0]
-        ports = numbers(batch, "src_port")[rows], numbers(batch, "dst_port")[rows]
         at, stated = packet_bytes.udp_payloads(rows, numbers(batch, "ip_version")[rows], ports)
         located = (at >= 0) & (at + have <= packet_bytes.ends[rows])
         self.ports.left_out += int((~located).sum())
@@ -90,6 +113,8 @@ def inspect_capture(
                 inspection.add_packets(batch)
             elif table == "faults":
                 inspection.undecoded.add_faults(batch)
+            elif table == "v2g_messages":
+                inspection.v2g_ports.add(batch)
             elif known is not None and table in KINDS:
                 known.add(KINDS[table], batch)
             if evidence is not None:
@@ -101,11 +126,14 @@ def inspect_capture(
         assert capture.summary is not None
         inspection.undecoded.add_rest(capture.summary, file.size)
         inspection.undecoded.explain_ports(
-            {one.port: PROTOCOL_NAMES[one.protocol] for one in inspection.likely_ports.find()}
-            | {one.port: PROTOCOL_NAMES["someip"] for one in inspection.ports.find()}
+            {
+                UDP_PORT: {one.port: PROTOCOL_NAMES[one.protocol] for one in inspection.likely_ports.find()}
+                | {one.port: PROTOCOL_NAMES["someip"] for one in inspection.ports.find()},
+                TCP_PORT: {one.port: PROTOCOL_NAMES[one.protocol] for one in inspection.likely_streams.find()},
+            }
         )
         if evidence is not None:
-            evidence.ports = inspection.likely_ports
+            evidence.ports, evidence.streams = inspection.likely_ports, inspection.likely_streams
         return _describe(inspection, capture.summary, file) | {
             "can_identifiers": _describe_identifiers(inspection.identifiers, profile.can_identifiers),
             "can_protocols": _describe_can_protocols(inspection.can, profile),

@@ -1,9 +1,10 @@
-"""Finds UDP ports that look like DLT, XCP, PDU transport or network management, from the datagrams that nothing decodes.
+"""Finds UDP ports that look like DLT, XCP, PDU transport, CAN-ETH or network management, from datagrams that nothing decodes.
 
 A datagram of DLT (AUTOSAR PRS_LogAndTraceProtocol) is a chain of messages of version 1 whose lengths fill it exactly. One of XCP
 (ASAM MCD-1 XCP, part 4) is a chain of packets with a length and a counter, and those to the slave are commands (0xC0 and on). One
-of PDU transport is a chain of PDUs with long headers. One of network management (SWS UDPNetworkManagement) begins with a control
-bit vector and the source node, in either order: there are several nodes, each has one sender, and all datagrams have one length.
+of PDU transport is a chain of PDUs with long headers. One of CAN-ETH begins with its magic. One of network management (SWS
+UDPNetworkManagement) begins with a control bit vector and the source node, in either order: there are several nodes, each has one
+sender, and all datagrams have one length.
 """
 
 from __future__ import annotations
@@ -15,9 +16,14 @@ from typing import Any
 
 import numpy as np
 
+from pcaplake.parser.protocols import caneth
+
+from .someip_ports import read_number
+
 LEAST_DATAGRAMS, LEAST_SHARE = 3, 0.9  # that fit, so that a port is reported
 MOST_KEYS = 1 << 16  # ports, and senders of these, that are counted
-PROTOCOL_NAMES = {"someip": "SOME/IP", "dlt": "DLT", "xcp": "XCP", "pdu": "PDUs"}
+PROTOCOL_NAMES = {"someip": "SOME/IP", "dlt": "DLT", "xcp": "XCP", "pdu": "PDUs", "caneth": "CAN-ETH"}
+PROTOCOL_NAMES |= {"doip": "DoIP", "hsfz": "HSFZ", "v2gtp": "V2GTP", "mqtt": "MQTT"}
 PROTOCOL_NAMES |= dict.fromkeys(("nm", "nm_node_first"), "NM")
 DLT_VERSION, XCP_COMMAND = 1, 0xC0
 _RESERVED_CONTROL = 0x86  # bits of a control bit vector that are 0 unless nodes coordinate networks
@@ -27,7 +33,7 @@ _LEAST_NM, _MOST_NM = 2, 64  # bytes of its messages
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LikelyPort:
-    """A UDP port and the protocol that it looks like: its datagrams so far, and how many of them fit."""
+    """A port and the protocol that it looks like: its datagrams or TCP segments so far, and how many of them fit."""
 
     port: int
     protocol: str
@@ -73,12 +79,18 @@ def is_xcp_command(data: Any, at: Any, have: Any) -> Any:
     return _chain_fits(data, at, have, 4, length)
 
 
+def is_caneth(data: Any, at: Any, have: Any) -> Any:
+    fits = have >= caneth.CANETH.least
+    fits[fits] = read_number(data, at[fits], 8) == caneth.MAGIC
+    return fits
+
+
 class LikelyPorts:
     """Counts datagrams by destination port."""
 
     def __init__(self) -> None:
         self._examined: Counter[int] = Counter()
-        self._fitting: dict[str, Counter[int]] = {name: Counter() for name in ("dlt", "xcp", "pdu")}
+        self._fitting: dict[str, Counter[int]] = {name: Counter() for name in ("dlt", "xcp", "caneth", "pdu")}
         self._senders: Counter[tuple[int, str, int, int, int]] = Counter()  # port, address, size, first and second byte
 
     def add(self, data: Any, at: Any, have: Any, ports: Any, senders: Sequence[str]) -> None:
@@ -87,6 +99,7 @@ class LikelyPorts:
         self._count(self._fitting["dlt"], ports[is_dlt(data, at, have)])
         self._count(self._fitting["xcp"], ports[is_xcp_command(data, at, have)])
         self._count(self._fitting["pdu"], ports[is_pdu(data, at, have)])
+        self._count(self._fitting["caneth"], ports[is_caneth(data, at, have)])
         short = np.flatnonzero((have >= _LEAST_NM) & (have <= _MOST_NM))
         first, second = data[at[short]].tolist(), data[at[short] + 1].tolist()
         addresses = [senders[i] for i in short.tolist()]

@@ -45,6 +45,7 @@ LINK_TYPES: dict[int, tuple[str, str]] = {
 ETHERTYPES = {
     0x0800: "IPv4",
     0x0806: "ARP",
+    0x22E3: "G.hn",
     0x22EA: "MSRP",
     0x22F0: "AVTP",
     0x2090: "TECMP",
@@ -58,6 +59,7 @@ ETHERTYPES = {
     0x88E5: "MACsec",
     0x88F5: "MVRP",
     0x88F7: "PTP",
+    0x8912: "Mediaxtream, powerline",
     0x99FE: "ASAM CMP or TECMP",
     0xF1C1: "redundancy tag",
 }
@@ -91,13 +93,17 @@ PORTS = {  # of UDP and TCP, that nothing decodes
     554: "RTSP",
     853: "DNS over TLS, encrypted",
     1900: "SSDP",
+    2368: "Velodyne lidar",
     3496: "DoIP over TLS, encrypted",
     3702: "WS-Discovery",
     4500: "IPsec, encrypted",
     5353: "mDNS",
     5355: "LLMNR",
     6801: "HSFZ, needs a profile",
+    7502: "Ouster lidar",
+    7503: "Ouster lidar, IMU",
     8080: "HTTP",
+    8308: "Velodyne lidar, position",
     8883: "MQTT over TLS, encrypted",
     17500: "Dropbox",
 }

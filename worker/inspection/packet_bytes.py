@@ -85,6 +85,15 @@ class PacketBytes:
         header, total = np.where(is_ip, header, 0), np.where(is_ip, total, present)
         return at + header, np.where(at >= 0, np.maximum(total - header, 0), 0)
 
+    def tcp_payloads(self, rows: Any, versions: Any, sizes: Any, ports: tuple[Any, Any]) -> Any:
+        """Position of the payload of each TCP packet, the last `sizes` bytes of its IP payload; NOT_THERE if not located.
+
+        ports: source and destination, which must be at the position of the header.
+        """
+        header, present = self.ip_payloads(rows, versions)
+        located = (self.read(rows, header, 2) == ports[0]) & (self.read(rows, header + 2, 2) == ports[1])
+        return np.where(located & (present > sizes), header + present - sizes, NOT_THERE)
+
     def udp_payloads(self, rows: Any, versions: Any, ports: tuple[Any, Any]) -> tuple[Any, Any]:
         """Position of the payload of each UDP packet and its length as the header states it; NOT_THERE if not located.
 

@@ -14,7 +14,8 @@ from pcaplake.worker.plain_text import counted, to_json
 
 from .can_candidates import LEAST_FRAMES, CanProposals, identifier_text
 from .evidence import BUS_SOURCES, Evidence
-from .likely_ports import LikelyPorts
+from .likely_ports import LikelyPort, LikelyPorts
+from .likely_streams import LikelyStreams
 
 BUS_LINK_TYPES = {227: "CAN", 212: "LIN", 210: "FlexRay"}  # tcpdump.org/linktypes
 MOST_LINES = 64  # of a section
@@ -34,7 +35,7 @@ class Proposal:
         self.captures, self.little_endian = 0, False
         self.offers: dict[tuple[str, int], set[int]] = defaultdict(set)
         self.someip: dict[int, Counter[str]] = defaultdict(Counter)  # UDP port -> datagrams, fitting
-        self.ports = LikelyPorts()
+        self.ports, self.streams = LikelyPorts(), LikelyStreams()
         self.buses: Counter[tuple[str, str]] = Counter()
         self.interfaces: Counter[tuple[str, str]] = Counter()  # name or number, and kind of bus -> packets
         self.can = CanProposals()
@@ -49,6 +50,7 @@ class Proposal:
         for one in found["someip_ports"]["ports"]:
             self.someip[one["port"]] += Counter(datagrams=one["datagrams"], fitting=one["fitting"])
         self.ports.merge(evidence.ports)
+        self.streams.merge(evidence.streams)
         for one in found["v2gtp_ports"]["ports"]:
             self.stations[one["port"]] += one["responses"]
         self.buses += evidence.buses
@@ -64,8 +66,9 @@ class Proposal:
     # -- YAML ---------------------------------------------------------------------------------------------------------
     def render(self) -> str:
         """The profile."""
-        udp = [*self._offered("udp"), *self._likely()]
-        tcp = [*self._offered("tcp"), *self._announced()]
+        someip = (LikelyPort(port=port, protocol="someip", **counts) for port, counts in self.someip.items())
+        udp = [*self._offered("udp"), *self._likely("udp", [*someip, *self.ports.find()])]
+        tcp = [*self._offered("tcp"), *self._announced(), *self._likely("tcp", self.streams.find())]
         can = [*self._section("protocols", self._can_protocols()), *self._section("isotp", self._isotp())]
         if self.little_endian:
             can.insert(0, ("  identifiers: little-endian", "many identifiers are impossible in the other byte order"))
@@ -96,14 +99,16 @@ class Proposal:
                 more = ", ..." if len(services) > 3 else ""
                 yield f"    {port}: someip", f"offered by service discovery for service {ids}{more}"
 
-    def _likely(self) -> Iterator[Line]:
-        offered = {port for transport, port in self.offers if transport == "udp"}
-        likely = [(port, "someip", counts["fitting"], counts["datagrams"]) for port, counts in self.someip.items()]
-        likely += [(one.port, one.protocol, one.fitting, one.datagrams) for one in self.ports.find()]
-        for port, protocol, fitting, datagrams in sorted(likely):
-            if port not in offered:
-                why = f"{fitting:,} of {counted(datagrams, 'datagram')} look like it"
-                yield f"    {'' if protocol == 'someip' else '# '}{port}: {protocol}", why
+    def _likely(self, transport: str, likely: Sequence[LikelyPort]) -> Iterator[Line]:
+        known = {port for way, port in self.offers if way == transport}
+        known |= {*self.stations} if transport == "tcp" else set()
+        for one in sorted(likely, key=lambda one: (one.port, one.protocol)):
+            if one.port not in known:
+                unit, do = (
+                    ("datagram", "look like it") if transport == "udp" else ("segment", "begin with its messages")
+                )
+                why = f"{one.fitting:,} of {counted(one.datagrams, unit)} {do}"
+                yield f"    {'' if one.protocol == 'someip' else '# '}{one.port}: {one.protocol}", why
 
     def _announced(self) -> Iterator[Line]:
         for port, count in sorted(self.stations.items()):

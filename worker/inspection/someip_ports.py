@@ -94,11 +94,9 @@ def find_fitting(data: Any, at: Any, stated: Any, have: Any) -> Any:
     rows = np.flatnonzero(fits)
     places = at[rows].copy()
     while rows.size:
-        length = _read_u32(data, places + 4)
-        kind, code = data[places + 14], data[places + 15]
-        after = places + 8 + length
-        good = (length >= 8) & (after <= end[rows]) & (data[places + 12] == 1)
-        good &= code.astype(np.int64) <= _MOST_RETURN_CODE[kind]
+        size = someip_bytes(data, places)
+        after = places + size
+        good = (size >= HEADER) & (after <= end[rows])
         good &= (after == end[rows]) | (after + HEADER <= end[rows])  # every byte that is left belongs to a message
         fits[rows[~good]] = False
         more = good & (after + HEADER <= captured[rows])
@@ -106,14 +104,22 @@ def find_fitting(data: Any, at: Any, stated: Any, have: Any) -> Any:
     return fits
 
 
+def someip_bytes(data: Any, at: Any) -> Any:
+    """The bytes of the SOME/IP messages whose headers are at data[at:at + HEADER], 0 where there is none."""
+    size, kind, code = read_number(data, at + 4, 4) + 8, data[at + 14], data[at + 15].astype(np.int64)
+    good = (size >= HEADER) & (data[at + 12] == 1) & (code <= _MOST_RETURN_CODE[kind])
+    return np.where(good, size, 0)
+
+
+def read_number(data: Any, at: Any, size: int) -> Any:
+    """The unsigned big-endian integers of `size` bytes at each position."""
+    return sum(data[at + place].astype(np.int64) << 8 * (size - 1 - place) for place in range(size))
+
+
 def _count_values(values: Any) -> Iterator[tuple[int, int]]:
     """Each distinct value and how often it occurs."""
     for one in pa.array(values).value_counts().to_pylist():
         yield one["values"], one["counts"]
-
-
-def _read_u32(data: Any, at: Any) -> Any:
-    return sum(data[at + place].astype(np.int64) << 8 * (3 - place) for place in range(4))
 
 
 def _best_port(examined: dict[int, int], fitting: Counter[int]) -> SomeIpPort | None:

@@ -12,27 +12,26 @@ from .encoding import *
 def timestamp_nanoseconds(high, low, mode, factor, offset, most):
     """Nanoseconds since 1970, floored, from the two 32-bit words of a record; NO_TIME if out of range.
 
-    mode, factor, offset, most: the row of `clocks`.
+    mode, factor, offset, most: the row of `clocks`. Seconds are counted apart until the offset is added: a count of ticks whose
+    nanoseconds do not fit into 63 bits may be a time with a negative offset.
     """
+    # rule: the first word has the upper 32 bits of the ticks
+    ticks = (np.uint64(high) << np.uint64(32)) | np.uint64(low)
     if mode == SECONDS_AND_PARTS:
-        ns = high * BILLION + low * factor
+        seconds, parts = np.int64(high), np.int64(low * factor)
+    elif mode == TICKS_TIMES and ticks <= np.uint64(most):
+        ns = np.int64(ticks) * factor
+        seconds, parts = ns // BILLION, ns % BILLION
     elif mode == TICKS_TIMES:
-        # rule: the first word has the upper 32 bits of the ticks
-        ticks = (high << 32) | low
-        if ticks < 0 or ticks > most:
-            return NO_TIME
-        ns = ticks * factor
+        rate = np.uint64(BILLION // factor)
+        seconds, parts = np.int64(ticks // rate), np.int64(ticks % rate) * factor
     elif mode == TICKS_OVER:
-        ns = np.int64(((np.uint64(high) << np.uint64(32)) | np.uint64(low)) // np.uint64(factor))
-        if ns < 0:
-            return NO_TIME
+        ns = np.int64(ticks // np.uint64(factor))
+        seconds, parts = ns // BILLION, ns % BILLION
     else:
         bits = np.uint64(factor)  # units of 2^-bits seconds
-        ticks = (np.uint64(high) << np.uint64(32)) | np.uint64(low)
         seconds = np.int64(ticks >> bits) if factor < 64 else np.int64(0)
         part = ticks & ((np.uint64(1) << bits) - np.uint64(1)) if factor < 64 else ticks
-        if seconds < 0 or seconds >= MOST_SECONDS:
-            return NO_TIME
         # part * 10^9 / 2^bits without 128-bit numbers: multiply both halves, then shift; floors nest
         upper = (part >> np.uint64(32)) * np.uint64(BILLION) + (
             ((part & np.uint64(0xFFFFFFFF)) * np.uint64(BILLION)) >> np.uint64(32)
@@ -43,10 +42,12 @@ def timestamp_nanoseconds(high, low, mode, factor, offset, most):
         else:
             # rule: a part of a second counts in nanoseconds
             fraction = (part * np.uint64(BILLION)) >> bits
-        ns = seconds * BILLION + np.int64(fraction)
-    seconds = ns // BILLION + offset
+        parts = np.int64(fraction)
+    if seconds < 0:  # more than 63 bits
+        return NO_TIME
+    # rule: the offset of a clock is added to its time
+    seconds = seconds + offset
     # rule: a time lies between 1970 and the end of time
     if seconds < 0 or seconds >= END_OF_TIME:
         return NO_TIME
-    # rule: the offset of a clock is added to its time
-    return ns + offset * BILLION
+    return seconds * BILLION + parts

@@ -93,7 +93,6 @@ CLOCK_WIDTH = 9  # C_MOST: the greatest count of ticks whose product with the fa
 SECONDS_AND_PARTS, TICKS_TIMES, TICKS_OVER, TICKS_BINARY = range(4)
 NO_TIME = np.int64(-(2**63))
 BILLION = 1_000_000_000
-MOST_SECONDS = (2**63 - 1) // BILLION  # more do not fit into an int64 of nanoseconds
 END_OF_TIME = 7_258_118_400  # 2200-01-01 in seconds: a later time means a broken clock
 
 DEPTH = 32  # layers inside each other

@@ -228,12 +228,14 @@ def test_every_resolution_floors_to_nanoseconds(resolution: int) -> None:
         T0 + Fraction(999_999_999_9, 10**10),
         Fraction(7_258_118_399),
         Fraction(7_258_118_400),
+        Fraction(9_300_000_000),  # whose nanoseconds have more than 63 bits
+        Fraction(20_000_000_001),
     ]
     ticks = {min(int(t / tick), 2**64 - 1) for t in wanted} | {0, 1, 2**32 - 1, 2**32, 2**63 - 1, 2**63, 2**64 - 1}
     ticks |= {r.getrandbits(64) for _ in range(20)} | {r.getrandbits(r.randrange(65)) for _ in range(20)}
     data = S.header()
     expected = []
-    for number, offset in enumerate((0, 1, -1, 3600, -T0, 7_000_000_000)):
+    for number, offset in enumerate((0, 1, -1, 3600, -T0, 7_000_000_000, -(2**31), -20_000_000_000)):
         data += S.interface(227, resolution=resolution, offset=offset)
         for t in sorted(ticks):
             data += S.enhanced(can(1), t, interface=number)

@@ -1,7 +1,15 @@
-"""Traffic from which a profile is proposed."""
+"""Traffic from which a profile is proposed, and the proposal."""
 
 from __future__ import annotations
 
+import io
+import threading
+
+from pcaplake.parser import Profile
+from pcaplake.worker.inspection.content import HashedFile
+from pcaplake.worker.inspection.evidence import Evidence
+from pcaplake.worker.inspection.inspection import inspect_capture
+from pcaplake.worker.inspection.proposal import Proposal
 from pcaplake.worker.sample import frames
 from tests.parser.captures import T0, pcap_header, pcap_record
 
@@ -24,3 +32,20 @@ def diagnostics(request: int, response: int, count: int = 4) -> list[tuple[int, 
         sent += [(request, b"\x30\0\0" + bytes(5)), (response, b"\x21DEFGHIJ"), (response, b"\x22KLMNOPQ")]
         sent += [(request, b"\x02\x10\x03" + bytes(5)), (response, b"\x03\x7f\x10\x22" + bytes(4))]
     return sent
+
+
+def proposed(*captures: bytes) -> str:
+    """The text of the profile."""
+    proposal = Proposal()
+    for data in captures:
+        evidence = Evidence()
+        file = HashedFile(io.BytesIO(data), threading.Event(), lambda count: None)
+        proposal.add(evidence, inspect_capture(file, "memory:///x", Profile.default(), evidence=evidence))
+    return proposal.render()
+
+
+def propose(*captures: bytes) -> tuple[Profile, list[str]]:
+    """The profile, and the lines of its text without their comments, guesses among them."""
+    text = proposed(*captures)
+    lines = (line.strip().removeprefix("# ").split("  # ")[0] for line in text.splitlines())
+    return Profile.parse(text), [line.rstrip() for line in lines]

@@ -2,42 +2,19 @@
 
 from __future__ import annotations
 
-import io
 import struct
-import threading
 from random import Random
 
 import pytest
 
 from pcaplake.parser import Profile
 from pcaplake.parser.profile import IsoTpChannel
-from pcaplake.worker.inspection.content import HashedFile
-from pcaplake.worker.inspection.evidence import Evidence
-from pcaplake.worker.inspection.inspection import inspect_capture
-from pcaplake.worker.inspection.proposal import Proposal
 from pcaplake.worker.sample import frames
 from tests.parser.captures import Section, pcap
 from tests.parser.frames import MAKERS
 from tests.seeds import some_seeds
 from tests.worker.inspection.inspected import DST, ethernet, udp
-from tests.worker.inspection.proposed import MESSAGE, can, diagnostics
-
-
-def proposed(*captures: bytes) -> str:
-    """The text of the profile."""
-    proposal = Proposal()
-    for data in captures:
-        evidence = Evidence()
-        file = HashedFile(io.BytesIO(data), threading.Event(), lambda count: None)
-        proposal.add(evidence, inspect_capture(file, "memory:///x", Profile.default(), evidence=evidence))
-    return proposal.render()
-
-
-def propose(*captures: bytes) -> tuple[Profile, list[str]]:
-    """The profile, and the lines of its text without their comments, guesses among them."""
-    text = proposed(*captures)
-    lines = (line.strip().removeprefix("# ").split("  # ")[0] for line in text.splitlines())
-    return Profile.parse(text), [line.rstrip() for line in lines]
+from tests.worker.inspection.proposed import MESSAGE, can, diagnostics, propose, proposed
 
 
 def offer(port: int, transport: int = frames.UDP) -> bytes:

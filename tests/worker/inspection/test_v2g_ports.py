@@ -11,8 +11,8 @@ from pcaplake.worker.sample import frames
 from tests.worker.inspection.inspected import ethernet, inspect_frames, udp
 
 
-def sdp(kind: int, port: int) -> bytes:
-    return struct.pack(">HHI16sHBB", 0x01FE, kind, 20, bytes(range(16)), port, 0x10, 0)
+def sdp(kind: int, port: int, security: int = 0x10, transport: int = 0) -> bytes:
+    return struct.pack(">HHI16sHBB", 0x01FE, kind, 20, bytes(range(16)), port, security, transport)
 
 
 def ipv6(payload: bytes) -> bytes:
@@ -24,6 +24,7 @@ def ipv6(payload: bytes) -> bytes:
 def test_announced_ports_are_proposed(carry: Any) -> None:
     made = [carry(sdp(0x9001, port)) for port in (55556, 55555, 55555)]
     made += [carry(sdp(0x9000, 1)), carry(sdp(0x9001, 2)[:-4])]  # a request, and a response without its port
+    made += [carry(sdp(0x9001, 3, security=0)), carry(sdp(0x9001, 4, transport=0x10))]  # what nothing decodes
     found = inspect_frames(made)["v2gtp_ports"]
     assert found["ports"] == [{"port": 55555, "responses": 2}, {"port": 55556, "responses": 1}]
     assert found["profile"] == "ports:\n  tcp:\n    55555: v2gtp\n    55556: v2gtp"
