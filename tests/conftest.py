@@ -93,9 +93,15 @@ class ByModule(LoadScopeScheduling):
             node.shutdown()
 
     def _reschedule(self, node: WorkerController) -> None:
-        """Without work as long as it has not found the tests: xdist 3.8 would end with an internal error."""
+        """Without work as long as it has not found the tests: xdist 3.8 would end with an internal error.
+
+        A process waits for its next test before it runs one. xdist 3.8 gives a new process one module, and if this has one
+        test, and others are left, both would wait for ever.
+        """
         if node in self.registered_collections:
             super()._reschedule(node)
+            if self.workqueue and self._pending_of(self.assigned_work[node]) < 2:
+                super()._reschedule(node)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByModule | None:
