@@ -297,8 +297,12 @@ MUTANTS: Mapping[str, Mutant] = {
     "the flag of a capture module that lost packets is not read": Mutant(
         walk.walk_records, "a flag of a capture module tells that it lost packets, not how many", NEVER
     ),
-    "zeros are packets": Mutant(walk.walk_records, "a record whose header is zero is no packet", NEVER),
-    "a pcap file ends its capture": Mutant(walk.walk_records, "another pcap file may follow", NEVER),
+    "zeros are packets": Mutant(
+        walk.walk_records, "a record whose header is zero is no packet", Through(lambda are_zero: False)
+    ),
+    "a pcap file ends its capture": Mutant(
+        walk.walk_records, "another pcap file may follow", Through(lambda begins: False)
+    ),
     "a file that follows has the same byte order": Mutant(
         header_values.begins_pcap, "a file that follows another one may have the other byte order", NEVER
     ),
