@@ -15,10 +15,10 @@ from .raw_memory import get, put
 def enter_layer(data, where, lut, N, P, layer, at, limit, level):
     """Enter a layer at data[at:limit]: the only place where a bound is checked.
 
-    Returns what is wrong (0: nothing; PADDING: an entry of a padded chain has no body, and the walk looks at its bytes), what is
-    soft and ends nothing (IS_FAULT, TELLS_LOSS), bytes that the layer needs, bytes of its trailer, the bounds of its body, and the layer that its keys
-    lead to, or -1. If nothing is wrong, or it is an overrun or PADDING, data[at:at + least] is there and data[body:body_end]
-    lies inside data[at:limit].
+    Returns what is wrong (0: nothing; PADDING: an entry of a padded chain has no body, and the walk looks at its bytes), what
+    else is noted and ends nothing (IS_FAULT, TELLS_LOSS), bytes that the layer needs, bytes of its trailer, the bounds of its
+    body, and the layer that its keys lead to, or -1. If nothing is wrong, or it is an overrun or PADDING, data[at:at + least]
+    is there and data[body:body_end] lies inside data[at:limit].
     """
     L = layer * WIDTH
     fault, need, flags = 0, get(P, L + LEAST), get(P, L + FLAGS)
