@@ -78,8 +78,9 @@ COLUMNS: Final[dict[str, dict[str, str]]] = {
         "first_ts_ns": "Earliest time of a packet, in nanoseconds since 1970-01-01 UTC.",
         "last_ts_ns": "Latest time of a packet, in nanoseconds since 1970-01-01 UTC.",
         "link_types": "Link types of the interfaces, as numbers of the LINKTYPE_ registry.",
-        "interfaces": "Capture interfaces: number, name, link type, resolution of times, and limit on the bytes of a packet.",
-        "sections": "Number of pcapng sections; 1 for pcap.",
+        "interfaces": "Capture interfaces: number, name, link type, resolution of times, limit on the bytes of a packet, and the "
+        "packets that it received and that the recorder dropped, by its last statistics in the file (null without them).",
+        "sections": "Number of pcapng sections, or of pcap files that were joined to one.",
         "truncated": "True if the file ends inside a packet or block.",
         "faults": "Number of faults by reason.",
         "rows": "Number of rows of this capture by table.",
@@ -107,15 +108,20 @@ COLUMNS: Final[dict[str, dict[str, str]]] = {
         "tcp_ack": "TCP acknowledgment number.",
         "l4_payload_len": "Bytes of UDP or TCP payload.",
         "protocol": "Innermost protocol that was decoded; `frame` if no header was.",
+        "comment": "Comments of the packet in pcapng, one in a line.",
         "raw": "The captured bytes; null unless the lake keeps them (`--raw`).",
     },
     "faults": {
         "layer": "Protocol or file structure in which the error is.",
-        "reason": "What is wrong, for example `short_header`, `bad_length`, `bad_value`, `overrun`, or `gap` for missing pieces.",
+        "reason": "What is wrong, for example `short_header`, `bad_length`, `bad_value`, `overrun`, `gap` for missing pieces, or "
+        "`dropped` for packets that the recorder lost.",
         "decoded": "True if the layer is decoded all the same, false if nothing decodes it; null for gaps, limits and bad files.",
         "offset": "Position of the layer in the decompressed capture, in bytes; null if it is not known.",
         "need": "Bytes needed, or what `have` is compared with; 0 without such a number.",
-        "have": "Bytes present or allowed, or the value that was found; the length of an unreadable region, -1 up to the end.",
+        "have": "Bytes present or allowed, or the value that was found; the length of an unreadable region, -1 up to the end; of "
+        "`dropped`, how many packets the recorder lost before this one.",
+        "recorder_dropped": "Of a `gap`: true if the recorder says that it lost packets of the interface where the message "
+        "has its gap, so the bus may have had all of it. Null for other reasons.",
     },
     "can_frames": {
         "can_id": "Identifier: 11 bits, or 29 if `extended` is true; null for an error frame, unless a capture module has it.",

@@ -37,6 +37,8 @@ INTERFACE = pa.struct(
         pa.field("link_type", INT32),
         pa.field("ts_resolution_ns", STRING),
         pa.field("snaplen", INT64),
+        pa.field("received", INT64),
+        pa.field("dropped", INT64),
     ]
 )
 ENDPOINT = pa.struct(
@@ -85,6 +87,7 @@ PACKETS = define_table(
         *fields_of_type(INT64, "tcp_seq tcp_ack"),
         *fields_of_type(INT32, "l4_payload_len"),
         required_field("protocol", STRING),
+        pa.field("comment", STRING),
         pa.field("raw", BINARY),
     ],
 )
@@ -96,6 +99,7 @@ FAULTS = define_table(
         required_field("reason", STRING),
         *fields_of_type(BOOL, "decoded"),
         *fields_of_type(INT64, "offset need have"),
+        *fields_of_type(BOOL, "recorder_dropped"),
     ],
 )
 CAN_FRAMES = define_table(

@@ -29,7 +29,11 @@ def sample(seed: int) -> bytes:
         made = conversations.conversation(r, 3)
     made = [frames.spoil(r, frame) if r.random() < 0.2 else frame for frame in made]
     if r.random() < 0.4:
-        return pcap(made, link_type, order=r.choice("<>"), magic=r.choice(tuple(MAGICS)))
+        files = [
+            pcap(made, link_type, order=r.choice("<>"), magic=r.choice(tuple(MAGICS)))
+            for _ in range(r.choice((1, 1, 2)))
+        ]
+        return bytes(r.choice((0, 0, 16, 48, 100))).join([*files, b""])
     data = b""
     for _ in range(r.choice((1, 1, 2))):
         s = Section(r.choice("<>"))
@@ -39,6 +43,9 @@ def sample(seed: int) -> bytes:
         for frame in made:
             write = r.choice((s.enhanced, s.enhanced, s.obsolete, s.simple))
             data += write(frame) if write == s.simple else write(frame, T0 * 10**6)  # type: ignore[operator]
+            if r.random() < 0.1:
+                lost = s.option(1, b"a comment") + s.option(4, r.randbytes(8))
+                data += s.enhanced(frame, T0 * 10**6, more=lost) + s.statistics(r.choice((0, 1)), dropped=2)
     return data
 
 

@@ -16,6 +16,9 @@ GZIP, ZSTD, LZ4 = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\x04\x22\x4d\x18"
 SKIPPABLE = 0x184D2A50  # the first of 16 magic numbers of frames without data, the same in Zstandard and LZ4
 _BROKEN = (EOFError, zstandard.ZstdError, RuntimeError)  # the last one: of lz4
 _STEP = 1 << 18
+# of the header of a gzip member: the compression method, and bits of the flags
+GZIP_DEFLATE, GZIP_HEADER_CHECKSUM, GZIP_EXTRA, GZIP_NAME, GZIP_COMMENT, GZIP_RESERVED = b"\x08", 2, 4, 8, 16, 0xE0
+RAW_DEFLATE = -15  # window bits of a stream without a header
 LZ4_BLOCK = 4 << 20  # largest block in bytes, compressed or not
 ZSTD_WINDOW = 128 << 20  # the largest window of a frame: that of `zstd -d` without --long or --memory
 
@@ -97,7 +100,10 @@ class LookaheadSource:
 
 
 def _decompress_gzip(source: LookaheadSource) -> Iterator[bytes]:
-    """gzip (RFC 1952): several members; zero bytes may follow. zlib-ng takes half of the time of zlib."""
+    """gzip (RFC 1952): several members; zero bytes may follow. zlib-ng takes half of the time of zlib.
+
+    The header and the trailer are read here, because zlib withholds data that it has decompressed if the trailer is wrong.
+    """
     from zlib_ng import zlib_ng  # imported only for such captures
 
     damaged: type[Exception] = zlib_ng.error  # type: ignore[assignment]  # its stub declares an instance
@@ -106,7 +112,8 @@ def _decompress_gzip(source: LookaheadSource) -> Iterator[bytes]:
         if not data:
             continue
         source.put_back(data)
-        member = zlib_ng.decompressobj(31)
+        _skip_gzip_header(source)
+        member, checksum, size = zlib_ng.decompressobj(RAW_DEFLATE), 0, 0
         while not member.eof:
             ended = not source.has_more_bytes()
             try:
@@ -116,7 +123,26 @@ def _decompress_gzip(source: LookaheadSource) -> Iterator[bytes]:
             source.put_back(member.unused_data if member.eof else member.unconsumed_tail)
             if ended and not part and not member.eof:
                 raise EOFError("unexpected end of data")
+            checksum, size = zlib_ng.crc32(part, checksum), size + len(part)
             yield part
+        if source.take_unsigned_int(4) != checksum:
+            raise EOFError("a wrong checksum")
+        if source.take_unsigned_int(4) != size & 0xFFFFFFFF:
+            raise EOFError("a wrong length")
+
+
+def _skip_gzip_header(source: LookaheadSource) -> None:
+    magic, method, flags = source.take_exactly(2), source.take_exactly(1), source.take_exactly(1)[0]
+    if magic != GZIP or method != GZIP_DEFLATE or flags & GZIP_RESERVED:
+        raise EOFError("other bytes follow the last member" if magic != GZIP else "an unknown method")
+    source.take_exactly(6)  # time, flags of the compressor, operating system
+    if flags & GZIP_EXTRA:
+        source.take_exactly(source.take_unsigned_int(2))
+    for text in (GZIP_NAME, GZIP_COMMENT):
+        while flags & text and source.take_exactly(1) != b"\0":
+            pass
+    if flags & GZIP_HEADER_CHECKSUM:
+        source.take_exactly(2)
 
 
 def _inflate_chunk(member: Any, data: bytes, room: int, damaged: type[Exception]) -> tuple[Any, bytes]:

@@ -1,18 +1,19 @@
 """pcapng files (draft-ietf-opsawg-pcapng): sections, interfaces, and the search for the next block after garbage.
 
-The decoder reads packet blocks. It returns section headers and interface descriptions unread, and stops at a block with an
-impossible length. Because a block has its length at both ends, the next complete block can be searched for.
+The decoder reads packet blocks. It returns section headers, interface descriptions and interface statistics unread, and stops at
+a block with an impossible length. Because a block has its length at both ends, the next complete block can be searched for.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from pcaplake.parser.engine.kernels import block_search, encoding
+from pcaplake.parser.engine.pcapng_options import COMMENT, read_options
 from pcaplake.parser.errors import CaptureError
 from pcaplake.parser.protocols import containers
 
@@ -20,14 +21,16 @@ from .state import RAW_BYTES, CaptureState, Interface, SectionHeader, Steps
 
 MAGIC = b"\x0a\x0d\x0d\x0a"  # a section header, the same in both byte orders
 BYTE_ORDERS = {b"\x4d\x3c\x2b\x1a": "<", b"\x1a\x2b\x3c\x4d": ">"}
-BLOCK_LEAST, INTERFACE_LEAST = 12, 20  # bytes
-SECTION_OPTIONS, INTERFACE_OPTIONS = 24, 16  # bytes before the options of these blocks
+BLOCK_LEAST, INTERFACE_LEAST, STATISTICS_LEAST = 12, 20, 24  # bytes
+SECTION_OPTIONS, INTERFACE_OPTIONS, STATISTICS_OPTIONS = 24, 16, 20  # bytes before the options of these blocks
 MICROSECONDS = 6  # if_tsresol of an interface that does not state it
 # block types accepted after garbage: packets, interfaces, names, statistics, journal, secrets, custom (copied or not)
 KNOWN_BLOCKS = np.array([containers.SECTION_HEADER, 1, 2, 3, 4, 5, 6, 9, 10, 0xBAD, 0x40000BAD], np.int64)
 SECTION_HEADERS = KNOWN_BLOCKS[:1]
+STATISTICS = containers.INTERFACE_STATISTICS
+COUNTERS = (containers.ISB_RECEIVED, containers.ISB_DROPPED, containers.ISB_OS_DROPPED)
+MOST_COUNTED = 2**63 - 1  # what an int64 holds
 LONG_BLOCKS = (4, 5, 9, 10, 0xBAD, 0x40000BAD)  # may be longer than any packet, and are then skipped
-MAX_INTERFACES = 1 << 16  # of a capture
 LONGEST_NAME = 256  # characters kept of an interface's name; a batch may repeat it in every row
 LONGEST_TEXT = 1024  # characters kept of a text of a section or an interface
 MAX_SECTIONS, MAX_COMMENTS = 64, 16  # section headers whose texts are kept, and comments of each
@@ -43,16 +46,6 @@ def _find_next_block(buffer: Any, start: int, until: int, end: int, order: str, 
 
 def _is_section_header(buffer: Any, position: int) -> bool:
     return int(struct.unpack_from("<I", buffer, position)[0]) == containers.SECTION_HEADER
-
-
-def _read_options(buffer: Any, at: int, limit: int, order: str) -> Iterator[tuple[int, bytes]]:
-    """Code and value of each option in buffer[at:limit], until the end mark or an option that does not fit."""
-    while at + 4 <= limit:
-        code, size = struct.unpack_from(order + "HH", buffer, at)
-        if code == 0 or at + 4 + size > limit:
-            return
-        yield code, buffer[at + 4 : at + 4 + size].tobytes()
-        at += 4 + (size + 3 & -4)
 
 
 def _decode_text(value: bytes) -> str | None:
@@ -196,17 +189,18 @@ class PcapngReader:
 
     # -- sections and interfaces --------------------------------------------------------------------------------------
     def _read_metadata_block(self, buffer: Any, position: int, end: int) -> int:
-        """Read a section header or an interface description; return its length, NOT_WHOLE or GARBAGE."""
+        """Read a section header, interface description or interface statistics; return its length, NOT_WHOLE or GARBAGE."""
         if end - position < BLOCK_LEAST:
             return NOT_WHOLE
         is_section, order = _is_section_header(buffer, position), self.order
+        is_statistics = not is_section and self._block_type_and_length(buffer, position)[0] == STATISTICS
         if is_section:
             magic = buffer[position + 8 : position + 12].tobytes()
             if magic not in BYTE_ORDERS:
                 return GARBAGE
             order = BYTE_ORDERS[magic]
         (length,) = struct.unpack_from(order + "I", buffer, position + 4)
-        least = encoding.SECTION_LEAST if is_section else INTERFACE_LEAST
+        least = encoding.SECTION_LEAST if is_section else BLOCK_LEAST if is_statistics else INTERFACE_LEAST
         if length & 3 or not least <= length <= encoding.LONGEST_BLOCK:
             return GARBAGE
         if position + length > end:
@@ -218,6 +212,8 @@ class PcapngReader:
             self._begin_section(order, buffer, position + SECTION_OPTIONS, position + length - 4)
         elif self.sections == 0:
             return GARBAGE
+        elif is_statistics:
+            self._read_interface_statistics(buffer, position, position + length - 4)
         else:
             self._read_interface_description(buffer, position, position + length - 4)
         return int(length)
@@ -230,9 +226,9 @@ class PcapngReader:
         self.first_interface = len(self.state.interfaces)
         self.decoder.state[encoding.INTERFACES] = 0
         if len(self.state.section_headers) < MAX_SECTIONS:
-            found = list(_read_options(buffer, options, limit, order))
+            found = list(read_options(buffer, options, limit, order))
             texts = {code: _decode_text(value) for code, value in reversed(found)}
-            comments = [_decode_text(value) or "" for code, value in found if code == containers.COMMENT]
+            comments = [_decode_text(value) or "" for code, value in found if code == COMMENT]
             header = SectionHeader(
                 hardware=texts.get(containers.SHB_HARDWARE),
                 os=texts.get(containers.SHB_OS),
@@ -246,7 +242,7 @@ class PcapngReader:
         link_type, _, snaplen = struct.unpack_from(self.order + "HHI", buffer, position + 8)
         name, resolution, offset, fcs = None, MICROSECONDS, 0, 0
         texts: dict[int, str | None] = {}
-        for code, value in _read_options(buffer, position + INTERFACE_OPTIONS, limit, self.order):
+        for code, value in read_options(buffer, position + INTERFACE_OPTIONS, limit, self.order):
             size = len(value)
             if code == containers.IF_NAME:
                 name = self._decode_interface_name(value, position)
@@ -275,6 +271,28 @@ class PcapngReader:
         )
         self._add_interface(interface, position)
 
+    def _read_interface_statistics(self, buffer: Any, position: int, limit: int) -> None:
+        """Read the interface statistics at `position`; their options end before `limit`. Counters grow: the last ones count."""
+        offset, size = self.state.base + position, limit + 4 - position
+        if size < STATISTICS_LEAST:
+            self.decoder.record_file_fault("block", "short_header", offset, STATISTICS_LEAST, size)
+            return
+        (number,) = struct.unpack_from(self.order + "I", buffer, position + 8)
+        if number >= self.decoder.state[encoding.INTERFACES]:
+            self.decoder.record_file_fault("block", "bad_value", offset, 0, number)
+            return
+        counted: dict[int, int] = {}
+        for code, value in read_options(buffer, position + STATISTICS_OPTIONS, limit, self.order):
+            if code in COUNTERS and len(value) == 8:
+                counted[code] = min(struct.unpack(self.order + "Q", value)[0], MOST_COUNTED)
+        interface = self.state.interfaces[self.first_interface + number]
+        drops = [counted[code] for code in (containers.ISB_DROPPED, containers.ISB_OS_DROPPED) if code in counted]
+        self.state.interfaces[self.first_interface + number] = replace(
+            interface,
+            received=counted.get(containers.ISB_RECEIVED, interface.received),
+            dropped=min(sum(drops), MOST_COUNTED) if drops else interface.dropped,
+        )
+
     def _decode_interface_name(self, value: bytes, position: int) -> str | None:
         name = value.rstrip(b"\0").decode("utf-8", "replace")
         if len(name) > LONGEST_NAME:
@@ -282,15 +300,12 @@ class PcapngReader:
         return name[:LONGEST_NAME] or None
 
     def _add_interface(self, interface: Interface, position: int) -> None:
-        decoder, interfaces = self.decoder, self.state.interfaces
-        if len(interfaces) >= MAX_INTERFACES:
-            offset = self.state.base + position
-            decoder.record_file_fault("block", "too_many_interfaces", offset, MAX_INTERFACES, len(interfaces) + 1)
+        decoder, number = self.decoder, len(self.state.interfaces)
+        if not self.state.add_interface(interface, self.state.base + position):
             return
         if interface.id >= len(decoder.clocks):
             more = np.zeros((max(len(decoder.clocks), 16), encoding.CLOCK_WIDTH), np.int64)
             decoder.clocks = np.concatenate([decoder.clocks, more])
-        decoder.clocks[interface.id] = interface.clock_parameters(number=len(interfaces))
-        self.state.add_interface(interface)
+        decoder.clocks[interface.id] = interface.clock_parameters(number=number)
         decoder.state[encoding.INTERFACES] = interface.id + 1
         decoder.claim_interface_link_type(interface.id, interface.link_type, self.order)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import date
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -33,6 +34,7 @@ Batches = Iterator[tuple[str, pa.RecordBatch]]
 NOT_DECODED = ("captures", "quarantine")  # tables that the worker writes, not from packets
 DECODED = tuple(name for name in TABLES if name not in NOT_DECODED)
 RAW = "raw"
+EPOCH = date(1970, 1, 1).toordinal()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +44,7 @@ class Summary:
     compression            "gzip", "zstd", "lz4" or None
     bytes                  total captured length of all packets
     first_ts_ns, last_ts_ns   earliest and latest time of a packet, ns since 1970; None if no packet has a time
+    first_date             UTC day of the first packet that has a time; None if no packet has one
     truncated              the file ends inside a record, a block or a compressed stream
     faults, rows           number of faults by reason, of rows by table
     regions                the first 64 regions that cannot be read
@@ -62,6 +65,7 @@ class Summary:
     rows: Mapping[str, int]
     regions: tuple[Region, ...]
     section_headers: tuple[SectionHeader, ...] = ()
+    first_date: date | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,6 +225,7 @@ class Capture:
             rows=dict(decoder.rows),
             regions=tuple(self._state.regions),
             section_headers=tuple(self._state.section_headers),
+            first_date=date.fromordinal(EPOCH + decoder.dates[0]) if decoder.dates else None,
         )
 
     def reader(self) -> pa.RecordBatchReader:

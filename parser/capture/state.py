@@ -15,6 +15,7 @@ LINKTYPE_ETHERNET = 1
 ETHERNET_FCS = 4  # bytes
 RAW_BYTES = 4096  # bytes to keep of an unreadable region or a quarantined capture
 MAX_REGIONS = 64  # unreadable regions to list for a capture
+MAX_INTERFACES = 1 << 16  # of a capture
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +30,8 @@ class Interface:
     bus          name of the bus from the profile, or the interface's own name
     offset       seconds to add to each timestamp (if_tsoffset)
     description, os, hardware   what the file says of the interface
+    received, dropped   packets that the interface received, and that it or the operating system dropped, by the last statistics
+                 in the file; None if it has none
     """
 
     id: int
@@ -42,6 +45,8 @@ class Interface:
     description: str | None = None
     os: str | None = None
     hardware: str | None = None
+    received: int | None = None
+    dropped: int | None = None
 
     @property
     def resolution_ns(self) -> str:
@@ -115,12 +120,16 @@ class CaptureState:
         self.regions: list[Region] = []
         self.section_headers: list[SectionHeader] = []
 
-    def add_interface(self, interface: Interface) -> None:
-        """Its packets follow."""
+    def add_interface(self, interface: Interface, offset: int) -> bool:
+        """Its packets follow. False if the capture has too many, which is a fault. offset: in the capture, of its description."""
         number = len(self.interfaces)
+        if number >= MAX_INTERFACES:
+            self.decoder.record_file_fault("block", "too_many_interfaces", offset, MAX_INTERFACES, number + 1)
+            return False
         name = None if self._number_interfaces else interface.name or str(interface.id)
         self.interfaces.append(interface)
         self.decoder.batches.add_interface(number, str(number) if name is None else name, interface.bus)
+        return True
 
     def record_truncation(self, position: int, end: int) -> None:
         """The file ends inside the record at `position` of the buffer, which is filled up to `end`."""
@@ -128,7 +137,7 @@ class CaptureState:
         self.decoder.record_file_fault("capture", "truncated", self.base + position, have=end - position)
 
     def record_lost_region(self, offset: int, length: int, raw: bytes) -> None:
-        """Record a region that cannot be read (length -1: to the end) as one fault. `raw`: its first bytes."""
+        """Record a region that cannot be read (length -1: to the end) as one fault. `raw`: its first bytes, and maybe others."""
         self.decoder.record_file_fault("capture", "unreadable", offset, have=length)
         if len(self.regions) < MAX_REGIONS:
-            self.regions.append(Region(offset=offset, length=length, raw=raw))
+            self.regions.append(Region(offset=offset, length=length, raw=raw if length < 0 else raw[:length]))

@@ -25,6 +25,7 @@ from .texts import Formatter
 
 KNOWN_TEXTS = 1024  # distinct texts of a column before its hash table grows
 MANY_NAMES = 1024  # with more interfaces than this, the dictionary of a batch has only those that occur in it
+COMMENT = "comment"  # the column of packets
 FEW = 4  # a batch that fills less than a quarter of its arena is copied out of it
 
 
@@ -34,8 +35,8 @@ class Morsel:
 
     sources: for each source int32[slots, >= rows]; counts: int64[sources], the rows of each; packets:
     int64[PACKET_FIELDS, packets]; by_packet: times, dates and interfaces; first_no: number in the capture of the morsel's
-    first packet; spans: source -> the spans of its rows, if they have objects; paired: table -> column -> values int64 of its
-    rows and whether they are known; scratch: working memory of the kernels.
+    first packet; spans: source -> the spans of its rows, if they have objects; comments: of packets, by ordinal; paired: table ->
+    column -> values int64 of its rows and whether they are known; scratch: working memory of the kernels.
     """
 
     data: Bytes
@@ -45,6 +46,7 @@ class Morsel:
     by_packet: Any
     first_no: int
     spans: Mapping[int, Spans]
+    comments: Mapping[int, str]
     paired: Mapping[str, Mapping[str, tuple[Any, Any]]]
     scratch: ScratchBuffers
 
@@ -79,6 +81,8 @@ class BatchBuilder:
         self.fixed_bytes: dict[str, Found] = {}
         self.paired: dict[str, list[tuple[Any, Any]]] = {}
         self.objects = MessageObjects()
+        self.comments: dict[int, str] = {}  # by row
+        self.comment_bytes = 0
         self.body = next((c for c in (*BODIES, "raw") if c in layout.wanted), None)
         self.payload = np.empty(layout.payload_bytes if self.body else 0, np.uint8)
 
@@ -146,6 +150,8 @@ class BatchBuilder:
                 columns.clear_row_slots(rows, count, scratch.shapes, n_shapes)
         for name, values in morsel.paired.get(layout.spec.name, {}).items():
             self.paired.setdefault(name, []).append(values)
+        if morsel.comments and COMMENT in layout.wanted:
+            self._keep_comments(ordinals[:m], morsel.comments)
         if self.body:
             self._append_payloads(data, table, m)
         self.n += m
@@ -163,6 +169,11 @@ class BatchBuilder:
             wider[: len(known)] = known
             self.known[column] = (wider, np.empty(16 * len(known), np.int32))
             text_codes.rehash_known_values(*self.known[column])
+
+    def _keep_comments(self, ordinals: Any, comments: Mapping[int, str]) -> None:
+        for row in np.flatnonzero(np.isin(ordinals, list(comments))).tolist():
+            self.comments[self.n + row] = text = comments[int(ordinals[row])]
+            self.comment_bytes += len(text)
 
     def _append_stacked_values(
         self, data: Bytes, name: str, rows: Any, count: int, m: int, slots: tuple[int, int], term: Any
@@ -201,8 +212,8 @@ class BatchBuilder:
     # -- results ------------------------------------------------------------------------------------------------
     @property
     def variable_bytes(self) -> int:
-        """Bytes of payloads, and of messages from which `finish_batches` makes columns."""
-        return self.filled_bytes + self.objects.bytes
+        """Bytes of payloads and comments, and of messages from which `finish_batches` makes columns."""
+        return self.filled_bytes + self.objects.bytes + self.comment_bytes
 
     def finish_batches(self) -> Iterator[pa.RecordBatch]:
         """All rows so far, with the columns in the order of the table; string columns are dictionary<int32, string>.
@@ -286,6 +297,10 @@ class BatchBuilder:
             return pa.Array.from_buffers(
                 pa.binary(), n, [None, pa.py_buffer(self._copy_if_few(offsets)), pa.py_buffer(payload)]
             )
+        if name == COMMENT and self.comments:
+            rows = np.full(n, -1, np.int32)
+            rows[list(self.comments)] = np.arange(len(self.comments), dtype=np.int32)
+            return dictionary_array(primitive_array(pa.int32(), rows, rows >= 0), list(self.comments.values()))
         if name in self.lists:
             return self._list_array(self.lists[name])
         if name in self.fixed_bytes:

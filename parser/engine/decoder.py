@@ -24,12 +24,18 @@ from .messages import Fault, MessageDecoder
 from .objects import TOO_MUCH_REPEATED, Bytes, Spans, measure_object_spans
 from .open_batches import OpenBatches
 from .open_requests import OpenRequests
+from .pcapng_options import read_comments
 from .program import Program
+from .reassembly import GAP
 from .row_values import RowValueReader
 from .scratch import ScratchBuffers, Walker
 from .specialize import specialized_walk
 
 DAY_NS = 86_400 * encoding.BILLION
+DROPPED = encoding.FAULTS[encoding.DROPPED]
+BESIDE = (
+    1 << 20
+)  # bytes of the capture: a message of which pieces are missing began at most so far before its last piece
 # More rows need more cache, fewer rows more calls for each kind of row. In the working memory, the fields of a row are about
 # MORSEL_ROWS numbers apart. With a power of two, that is a multiple of 4,096 bytes, and all fields share one set of the
 # first-level cache.
@@ -98,8 +104,9 @@ class Decoder:
         self.rows: dict[str, int] = dict.fromkeys(tables, 0)
         self.requests = {t: OpenRequests(pairing, program.partners) for t, pairing in program.pairings.items()}
         self._readers: dict[str, RowValueReader] = {}  # of the tables with requests
-        self.dates: list[int] = []
         self._ahead, self._again = MORSEL_ROWS, 0  # packets of the next morsel, at most; packets that are walked again
+        self.dates: list[int] = []  # days since 1970, in the order of the packets that have them first
+        self.drops: dict[int, int] = {}  # interface -> offset of the last packet before which packets were lost
         self._walk = Walker(choose_walk(program), program, self.lut)
         self.learned = LearnedKeys(program, self.lut) if learns else None
         self.messages: MessageDecoder | None = None  # if the capture has pieces of messages
@@ -191,6 +198,7 @@ class Decoder:
             first_no=self.packets + 1,
             spans={},
             paired={},
+            comments=self._take_comments(data),
             scratch=self._buffers,
         )
         more: list[Fault] = []
@@ -277,6 +285,40 @@ class Decoder:
             days[known & (exact == values[at])] = self._admitted_date(int(values[at]))
         return days
 
+    # -- what the recorder says ------------------------------------------------------------------------------------
+    def _take_comments(self, data: Bytes) -> dict[int, str]:
+        """The comments of packets, by ordinal. They are no faults, so they are removed from those that the walk noted."""
+        n = int(self.state[encoding.N_FAULTS])
+        commented = np.flatnonzero(self.fault_room[encoding.X_REASON, :n] == encoding.COMMENT)
+        if not commented.size:
+            return {}
+        comments = {}
+        for packet, layer, _, at, limit, _ in self.fault_room[:, commented].T.tolist():
+            order = ">" if self.program.program[layer, encoding.FLAGS] & encoding.F_BIG else "<"
+            if text := read_comments(data, at, limit, order):
+                comments[packet] = text
+        rest = np.delete(self.fault_room[:, :n], commented, axis=1)
+        self.state[encoding.N_FAULTS] = rest.shape[1]
+        self.fault_room[:, : rest.shape[1]] = rest
+        return comments
+
+    def _lies_beside_drop(self, offset: int, interface: int | None) -> bool:
+        """Whether the recorder lost packets of the interface (None: of any) where a message has a gap, whose last piece is at
+        `offset`.
+        """
+        last = max(self.drops.values(), default=None) if interface is None else self.drops.get(interface)
+        return last is not None and last > offset - BESIDE
+
+    def _recorder_dropped(self, reasons: Sequence[str], offsets: Any, interfaces: Any) -> Any:
+        """For faults in the order of their packets whether they are gaps beside a loss of the recorder: int8[n], or UNKNOWN."""
+        beside = np.full(len(reasons), UNKNOWN, np.int8)
+        for i, reason in enumerate(reasons):
+            if reason == DROPPED:
+                self.drops[int(interfaces[i])] = int(offsets[i])
+            elif reason == GAP:
+                beside[i] = self._lies_beside_drop(int(offsets[i]), int(interfaces[i]))
+        return beside
+
     # -- faults ---------------------------------------------------------------------------------------------------
     def _collect_faults(self, n: int, by_packet: PacketValues, base: int, more: list[Fault]) -> None:
         """Record the faults that the walk found, and `more`, which come after the others of their packet."""
@@ -307,17 +349,19 @@ class Decoder:
         def value_by_packet(values: Any, missing: int) -> Any:
             return np.where(in_packet, values[inside], missing) if n else np.full(len(reasons), missing)
 
+        interfaces = value_by_packet(by_packet.interfaces, -1)
         self._append_faults(
             packet_no=numbers,
             ts_ns=value_by_packet(by_packet.times, int(encoding.NO_TIME)),
             day=value_by_packet(by_packet.days, int(NO_DAY)),
-            interface=value_by_packet(by_packet.interfaces, -1),
+            interface=interfaces,
             layer=layers,
             reason=reasons,
             decoded=np.where(codes > 0, np.isin(codes, encoding.ENDS_NOTHING), UNKNOWN),
             offset=fault_columns[encoding.X_AT],
             need=fault_columns[encoding.X_NEED],
             have=fault_columns[encoding.X_HAVE],
+            recorder_dropped=self._recorder_dropped(reasons, fault_columns[encoding.X_AT], interfaces),
         )
 
     def _first_lost_date(self, by_packet: PacketValues) -> int:
@@ -343,6 +387,7 @@ class Decoder:
             offset=np.array([-1 if offset is None else offset]),
             need=np.array([need]),
             have=np.array([have]),
+            recorder_dropped=np.array([self._lies_beside_drop(offset or 0, None) if reason == GAP else UNKNOWN]),
         )
 
     def _append_faults(self, **part: Any) -> None:

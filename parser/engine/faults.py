@@ -14,8 +14,13 @@ from .batch import NO_DAY
 from .kernels import encoding
 from .texts import Formatter
 
-UNKNOWN = -1  # as a value of `decoded`
+UNKNOWN = -1  # as a value of `decoded` and `recorder_dropped`
 MAX_ROWS, MAX_PARTS = 65_536, 4096  # limits of a batch of faults; a part is the faults of one morsel
+
+
+def _bools(values: Any) -> pa.Array:
+    """Numbers that are 0, 1 or UNKNOWN."""
+    return pa.array(values > 0, pa.bool_(), mask=values == UNKNOWN)
 
 
 class FaultRows:
@@ -63,7 +68,10 @@ class FaultRows:
             return
         joined = {
             name: np.concatenate([p[name] for p in parts])
-            for name in ("packet_no", "sub_no", "ts_ns", "day", "interface", "decoded", "offset", "need", "have")
+            for name in (
+                *("packet_no", "sub_no", "ts_ns", "day", "interface"),
+                *("decoded", "offset", "need", "have", "recorder_dropped"),
+            )
         }
         words = {name: [w for p in parts for w in p[name]] for name in ("layer", "reason")}
         times, days = joined["ts_ns"].astype(np.int64), joined["day"].astype(np.int32)
@@ -81,10 +89,11 @@ class FaultRows:
             "sub_no": pa.array(joined["sub_no"], pa.int32()),
             "interface": names.take(pa.array(codes, pa.int64())),
             **{name: pa.array(words[name], pa.string()) for name in words},
-            "decoded": pa.array(joined["decoded"] > 0, pa.bool_(), mask=joined["decoded"] == UNKNOWN),
+            "decoded": _bools(joined["decoded"]),
             "offset": pa.array(joined["offset"], pa.int64(), mask=joined["offset"] < 0),
             "need": pa.array(joined["need"], pa.int64()),
             "have": pa.array(joined["have"], pa.int64()),
+            "recorder_dropped": _bools(joined["recorder_dropped"]),
         }
         fields = [FAULTS.schema.field(name) for name in FAULTS.columns if name in self._columns]
         columns = [

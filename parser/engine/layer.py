@@ -211,13 +211,16 @@ def column_cases(column: Column) -> tuple[Case, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """The facts of one captured packet, as lambdas over its record header; lengths in bytes."""
+    """The facts of one captured packet, as lambdas over its record header; lengths in bytes. dropped: packets that the
+    recorder lost before this one.
+    """
 
     high: Callable[[Any], Any]
     low: Callable[[Any], Any]
     interface: Callable[[Any], Any]
     captured: Callable[[Any], Any]
     original: Callable[[Any], Any]
+    dropped: Callable[[Any], Any] = lambda h: 0
     timed: bool = True
     options: bool = False  # pcapng options follow the packet's bytes
 
@@ -231,6 +234,7 @@ class Layer:
     header, total, trailer   bytes of the header, of the whole layer, and behind the body
     unsized                  a total of this value means unknown: the layer gets all bytes of the carrier (default if no `total`)
     check, expect            ranges that must hold; otherwise there is a fault, and `check` also ends the path
+    lossless                 ranges that hold unless a capture module says that it lost packets before this layer
     selects                  key spaces, tried in order; the first key that a layer claims selects the child
     repeats                  siblings follow until the carrier's span ends; "padded": zero bytes may follow them, and a
                              frame check sequence: no entry begins with 8 zero bytes that has no body or overruns, and
@@ -260,6 +264,7 @@ class Layer:
     trailer: Callable[[Any], Any] = lambda h: 0
     check: Callable[[Any], Any] | None = None
     expect: Callable[[Any], Any] | None = None
+    lossless: Callable[[Any], Any] | None = None
     selects: Sequence[Select] = ()
     repeats: bool | Literal["padded"] = False
     then: Layer | None = None

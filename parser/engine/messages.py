@@ -87,11 +87,15 @@ class MessageDecoder:
         return faults
 
     def finish(self) -> Iterator[tuple[str, Gap]]:
-        """The layer and the gap of each message that is incomplete at the end of the capture."""
-        for kind in self.program.reassemblies:
-            if kind in self.assemblers:
-                for gap in self.assemblers[kind].finish():
-                    yield kind.name, gap
+        """The layer and the gap of each message that is incomplete at the end of the capture, in the order of the capture."""
+        gaps = [
+            (kind.name, gap)
+            for kind in self.program.reassemblies
+            if kind in self.assemblers
+            for gap in self.assemblers[kind].finish()
+        ]
+        # what is left of the messages has the order in which their assemblers may forget them, which is another one
+        yield from sorted(gaps, key=lambda found: (found[1].offset, found[1].need, found[1].have))
 
     def release(self) -> None:
         """Keep the working memory for the next capture."""

@@ -267,6 +267,7 @@ class Program:
         checks = self._compile_conditions(layer, layer.check, encoding.ENDS_PATH) + self._compile_conditions(
             layer, layer.expect, encoding.IS_FAULT
         )
+        checks += self._compile_conditions(layer, layer.lossless, encoding.TELLS_LOSS)
         if len(checks) > encoding.MAX_CHECKS:
             raise CannotCompile(f"{layer.name} has more than {encoding.MAX_CHECKS} checks")
         row[encoding.N_CHECKS] = len(checks)
@@ -279,7 +280,7 @@ class Program:
         row[encoding.TAIL] = self.number[layer.tail] if layer.tail is not None else -1
         if layer.record is not None:
             r = layer.record
-            for i, expression in enumerate((r.high, r.low, r.interface, r.captured, r.original)):
+            for i, expression in enumerate((r.high, r.low, r.interface, r.captured, r.original, r.dropped)):
                 at = encoding.RECORD + encoding.TERM * i
                 row[at : at + encoding.TERM] = self._encode_term(layer, expression(layer))
         row[encoding.FLAGS] = self._layer_flags(layer, row, bool(checks))

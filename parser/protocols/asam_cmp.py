@@ -52,7 +52,9 @@ class Cmp(dpkt.Packet):
 
 class Message(dpkt.Packet):
     __hdr__ = (("time", "Q", 0), ("interface", "I", 0), ("word", "H", 0), ("length", "H", 0))
-    __bit_fields__ = {"word": (("_flags", 3), ("sent", 1), ("segment", 2), ("_times", 2), ("payload_type", 8))}
+    __bit_fields__ = {
+        "word": (("_flags", 2), ("overflow", 1), ("sent", 1), ("segment", 2), ("_times", 2), ("payload_type", 8))
+    }
 
 
 class CanPayload(dpkt.Packet):
@@ -114,6 +116,7 @@ MESSAGE = Layer(
     name="cmp_message",
     protocol="cmp",
     under=[MESSAGE_KIND[DATA]],
+    lossless=lambda h: h.overflow == 0,
     total=lambda h: h.length + 16,
     repeats="padded",
     bus=lambda h: h.interface,

@@ -1,14 +1,15 @@
 """pcap records and pcapng blocks as layers: a file is a chain of length-prefixed records, in either byte order.
 
 Layout: draft-ietf-opsawg-pcap-04 and draft-ietf-opsawg-pcapng-03; the 24-byte record header of Kuznetzov's pcap
-("modified", magic a1b2cd34) as in Wireshark's wiretap/libpcap.h.
+("modified", magic a1b2cd34) and the versions with swapped lengths as in Wireshark's wiretap/libpcap.h and libpcap.c.
 
-Not read: pcapng blocks other than sections, interfaces and packets (name resolution, statistics, decryption secrets), and options
-of packets other than flags.
+Not read: pcapng blocks other than sections, interfaces, their statistics and packets (name resolution, decryption secrets), and
+options of packets other than flags, number of dropped packets and comments.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import dpkt
@@ -21,10 +22,13 @@ BLOCK_LE, BLOCK_BE = KeySpace("pcapng block, little-endian"), KeySpace("pcapng b
 SECTION_LE, SECTION_BE = KeySpace("pcapng section, little-endian", 1), KeySpace("pcapng section, big-endian", 1)
 
 SECTION_HEADER, INTERFACE_DESCRIPTION, PACKET_BLOCK, SIMPLE_PACKET, ENHANCED_PACKET = 0x0A0D0D0A, 1, 2, 3, 6
-COMMENT, SHB_HARDWARE, SHB_OS, SHB_APPLICATION = 1, 2, 3, 4  # options of a section header block
+INTERFACE_STATISTICS = 5
+SHB_HARDWARE, SHB_OS, SHB_APPLICATION = 2, 3, 4  # options of a section header block
 TSRESOL, TSOFFSET, IF_NAME, IF_FCSLEN = 9, 14, 2, 13  # options of an interface description block
 IF_DESCRIPTION, IF_OS, IF_HARDWARE = 3, 12, 15
+ISB_RECEIVED, ISB_DROPPED, ISB_OS_DROPPED = 4, 5, 7  # options of an interface statistics block
 _PCAP = (("tv_sec", "I", 0), ("tv_usec", "I", 0), ("caplen", "I", 0), ("len", "I", 0))
+_SWAPPED = (*_PCAP[:2], *_PCAP[:1:-1])  # versions before 2.3: the original length comes first
 _MODIFIED = (*_PCAP, ("ifindex", "I", 0), ("ethtype", "H", 0), ("pkt_type", "B", 0), ("pad", "B", 0))
 _BLOCK = (("type", "I", 6), ("length", "I", 32))
 _ENHANCED = (("interface_id", "I", 0), ("ts_high", "I", 0), ("ts_low", "I", 0), ("caplen", "I", 0), ("len", "I", 0))
@@ -62,14 +66,15 @@ def _pcap_record_layer(name: str, order: str, fields: tuple[Any, ...]) -> Layer:
     )
 
 
-def _enhanced_packet_record(options: bool) -> Record:
+def _packet_block_record(dropped: Callable[[Any], Any] = lambda h: 0) -> Record:
     return Record(
         high=lambda h: h.ts_high,
         low=lambda h: h.ts_low,
         interface=lambda h: h.interface_id,
         captured=lambda h: h.caplen,
         original=lambda h: h.len,
-        options=options,
+        dropped=dropped,
+        options=True,
     )
 
 
@@ -84,7 +89,7 @@ def _section_block_layers(suffix: str, order: str, space: KeySpace, section: Key
     )
     handed_back = Layer(
         _define_header("pcapng" + suffix, order, (("first", "B", 0),)),
-        under=[section[0], space[INTERFACE_DESCRIPTION]],
+        under=[section[0], space[INTERFACE_DESCRIPTION], space[INTERFACE_STATISTICS]],
         header=lambda h: 0,
         pauses=True,
     )
@@ -94,7 +99,7 @@ def _section_block_layers(suffix: str, order: str, space: KeySpace, section: Key
         under=[space[ENHANCED_PACKET]],
         total=lambda h: h.caplen + 20,
         protocol=FRAME,
-        record=_enhanced_packet_record(options=True),
+        record=_packet_block_record(),
         selects=by_interface,
     )
     obsolete = Layer(
@@ -102,7 +107,7 @@ def _section_block_layers(suffix: str, order: str, space: KeySpace, section: Key
         under=[space[PACKET_BLOCK]],
         total=lambda h: h.caplen + 20,
         protocol=FRAME,
-        record=_enhanced_packet_record(options=True),
+        record=_packet_block_record(dropped=lambda h: h.drops),
         selects=by_interface,
     )
     simple = Layer(
@@ -123,10 +128,14 @@ def _section_block_layers(suffix: str, order: str, space: KeySpace, section: Key
 
 
 PCAP = {"<": _pcap_record_layer("pcap", "<", _PCAP), ">": _pcap_record_layer("pcap_be", ">", _PCAP)}
+SWAPPED_PCAP = {
+    "<": _pcap_record_layer("pcap_swapped", "<", _SWAPPED),
+    ">": _pcap_record_layer("pcap_swapped_be", ">", _SWAPPED),
+}
 MODIFIED_PCAP = {
     "<": _pcap_record_layer("pcap_modified", "<", _MODIFIED),
     ">": _pcap_record_layer("pcap_modified_be", ">", _MODIFIED),
 }
 _LE, _BE = _section_block_layers("", "<", BLOCK_LE, SECTION_LE), _section_block_layers("_be", ">", BLOCK_BE, SECTION_BE)
 BLOCK = {"<": _LE[0], ">": _BE[0]}
-LAYERS = (*PCAP.values(), *MODIFIED_PCAP.values(), *_LE, *_BE)
+LAYERS = (*PCAP.values(), *SWAPPED_PCAP.values(), *MODIFIED_PCAP.values(), *_LE, *_BE)

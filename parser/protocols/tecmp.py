@@ -54,6 +54,7 @@ class Tecmp(dpkt.Packet):
         ("reserved", "H", 0),
         ("flags", "H", 0),
     )
+    __bit_fields__ = {"flags": (("overflow", 1), ("_flags", 15))}
 
 
 class Entry(dpkt.Packet):
@@ -122,6 +123,7 @@ CAPTURE_MODULE = Layer(
 TECMP = Layer(
     Tecmp,
     under=[MODULE[: CMP_VERSIONS.start], MODULE[CMP_VERSIONS.stop :], ETHERTYPE[0x2090]],
+    lossless=lambda h: h.overflow == 0,
     selects=[MESSAGE(lambda h: h.message_type)],
 )
 ENTRY = Layer(
@@ -129,6 +131,7 @@ ENTRY = Layer(
     name="tecmp_entry",
     protocol="tecmp",
     under=[MESSAGE[LOGGING_STREAM], MESSAGE[REPLAY_DATA]],
+    lossless=lambda h: h.overflow == 0,
     total=lambda h: h.length + 16,
     repeats="padded",
     bus=lambda h: h.interface,

@@ -49,14 +49,26 @@ def _blocks() -> Iterator[tuple[str, Make]]:
     yield "interfaces", _filled(_PLAIN, _SECTION)
     yield "interface_options", _filled(_block(1, named + _option(5, b"") * 3_000), _SECTION)
     yield "interface_names", _filled(_block(1, named + _option(2, b"abc") * 1_500), _SECTION)
+    yield "interface_statistics", _filled(_block(5, struct.pack("<III", 0, 0, 0) + _option(4, bytes(8))), start)
+    yield "packet_comments", _filled(_packet(0, more=_option(1, b"a")), start)
+    yield "packet_drops", _filled(_packet(0, more=_option(4, b"\1" + bytes(7))), start)
     yield "packet_options", _filled(_packet(0, more=_option(5, b"") * 3_000), start)
-    yield "garbage_between_blocks", _filled(_block(5, b"") + b"a", start)
+    yield "garbage_between_blocks", _filled(_block(10, b"") + b"a", start)
     yield "garbage_between_packets", _filled(_packet(0, b"") + b"abcd", start)
-    yield "closing_lengths", _filled(struct.pack("<III", 5, 12, 13) + _block(5, b""), start)
+    yield "closing_lengths", _filled(struct.pack("<III", 10, 12, 13) + _block(10, b""), start)
     for size in (12, 24, 28):  # in the other byte order, but they do not say so, or are too short
         section = struct.pack(">II", 0x0A0D0D0A, size) + struct.pack("<I", 0x1A2B3C4D).ljust(size - 12, b"\0")
         yield f"sections_of_{size}_bytes", _filled(section[: size - 4] + struct.pack(">I", size), start + b"a")
     yield "unknown_interfaces", _filled(_block(3, bytes(4)), _SECTION)
+
+
+# -- pcap: what stands between packets and is none ----------------------------------------------------------------------
+def _files() -> Iterator[tuple[str, Make]]:
+    head, record = _pcap(227, iter([(T0, b"")]))
+    yield "joined_files", _filled(head)
+    yield "joined_files_with_packets", _filled(head + record)
+    yield "zeros_between_packets", _filled(bytes(16) + record, head)
+    yield "zeros", _filled(bytes(16), head)
 
 
 # -- packets: chains and nests ----------------------------------------------------------------------------------------
@@ -180,7 +192,9 @@ def _messages_in_pieces() -> Iterator[tuple[str, Make]]:
     yield "offers_of_ports", _offers
 
 
-KINDS: Mapping[str, Make] = dict((*_packings(), *_blocks(), *_nests(), *_discoveries(), *_messages_in_pieces()))
+KINDS: Mapping[str, Make] = dict(
+    (*_packings(), *_blocks(), *_files(), *_nests(), *_discoveries(), *_messages_in_pieces())
+)
 ORDINARY: Make = _packets(_CAN, 227)
 
 

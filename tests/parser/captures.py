@@ -103,10 +103,27 @@ class Section:
         interface: int = 0,
         original: int | None = None,
         flags: int | None = None,
+        drops: int = 0,
     ) -> bytes:
         lengths = len(frame), len(frame) if original is None else original
-        head = struct.pack(self.order + "HHIIII", interface, 0, ticks >> 32, ticks & 0xFFFFFFFF, *lengths)
+        head = struct.pack(self.order + "HHIIII", interface, drops, ticks >> 32, ticks & 0xFFFFFFFF, *lengths)
         return self.block(2, head + pad(frame) + self._flags(flags, b""))
+
+    def statistics(
+        self,
+        interface: int = 0,
+        *,
+        received: int | None = None,
+        dropped: int | None = None,
+        os_dropped: int | None = None,
+    ) -> bytes:
+        counted = {4: received, 5: dropped, 7: os_dropped}
+        options = [
+            self.option(code, struct.pack(self.order + "Q", count))
+            for code, count in counted.items()
+            if count is not None
+        ]
+        return self.block(5, struct.pack(self.order + "III", interface, 0, 0) + b"".join(options))
 
     def simple(self, frame: bytes, *, original: int | None = None) -> bytes:
         return self.block(3, struct.pack(self.order + "I", len(frame) if original is None else original) + frame)

@@ -283,9 +283,33 @@ MUTANTS: Mapping[str, Mutant] = {
         walk.walk_records, "the direction has two bits", Operation(lambda a, b: a & 1, ast.BitAnd)
     ),
     "options have no padding": Mutant(
-        header_values.read_epb_flags,
+        header_values.read_packet_options,
         "options are padded to a multiple of 4 bytes",
         Operation(lambda a, b: a - 3, ast.BitAnd),
+    ),
+    "the last option of a kind counts": Mutant(
+        header_values.read_packet_options, "the first option of a kind counts", Operation(_true, ast.Lt)
+    ),
+    "an unknown number of lost packets is a number": Mutant(
+        walk.walk_records, "an obsolete packet block may not know how many packets were lost", NEVER
+    ),
+    "what the recorder lost is not told": Mutant(walk.walk_records, "what the recorder lost is told", NEVER),
+    "the flag of a capture module that lost packets is not read": Mutant(
+        walk.walk_records, "a flag of a capture module tells that it lost packets, not how many", NEVER
+    ),
+    "zeros are packets": Mutant(
+        walk.walk_records, "a record whose header is zero is no packet", Through(lambda are_zero: False)
+    ),
+    "a pcap file ends its capture": Mutant(
+        walk.walk_records, "another pcap file may follow", Through(lambda begins: False)
+    ),
+    "a file that follows has the same byte order": Mutant(
+        header_values.begins_pcap, "a file that follows another one may have the other byte order", NEVER
+    ),
+    "a time in the year 2055 is a file header": Mutant(
+        header_values.begins_pcap,
+        "a version tells a file header from a time in the year 2055",
+        Operation(_true, ast.Eq),
     ),
     "a packet has no padding": Mutant(
         walk.walk_records, "a packet is padded to a multiple of 4 bytes", Operation(lambda a, b: a - 3, ast.BitAnd)

@@ -50,6 +50,7 @@ from tests.parser.reference_values import (
     Row,
     Wire,
     buses,
+    comments,
     number,
     options,
     piece_value,
@@ -59,7 +60,7 @@ from tests.parser.reference_values import (
     wrap,
 )
 
-LONGEST_PACKET, LONGEST_BLOCK, DEPTH, DATES = 262_144, 524_288, 32, 8
+LONGEST_PACKET, LONGEST_BLOCK, DEPTH, DATES, BESIDE = 262_144, 524_288, 32, 8, 1 << 20
 
 # by identity, because terms have no hash; this keeps them alive
 _CASES: dict[int, tuple[Column, tuple[Case, ...]]] = {}
@@ -100,15 +101,18 @@ class Reference:
         self.reading, self.dates, self.lost_dates = Reading(), [], False
         self.learned: dict[tuple[KeySpace, int], Layer] = {}
         self.overflowed = False
+        self.drops: dict[
+            int | None, int
+        ] = {}  # number of the interface -> offset of its last record that tells of a loss
         self.reading.rows = {name: [] for name in TABLES if name not in ("captures", "quarantine")}
         self.assemblers = {kind: plain_assembler(kind, len(self.reassemblies)) for kind in self.reassemblies}
         self.requests = {
             rows.pairing: PlainRequests(rows.pairing, self.partners) for rows in self.by_layer.values() if rows.pairing
         }
         self._pcapng(data) if data[:4] == b"\n\r\r\n" else self._pcap(data)
-        for kind, assembler in self.assemblers.items():
-            for gap in assembler.finish():
-                self._fault(None, kind.name, *gap)
+        gaps = [(kind.name, gap) for kind, assembler in self.assemblers.items() for gap in assembler.finish()]
+        for name, gap in sorted(gaps, key=lambda found: found[1][1:]):
+            self._fault(None, name, *gap)
         number(self.reading.rows["faults"])
         return self.reading
 
@@ -149,6 +153,12 @@ class Reference:
             block = data[at : at + size]
             if kind == 0x0A0D0D0A:
                 self.wires, section = [], section + 1
+            elif kind == 5:
+                (named,) = struct.unpack(order + "I", block[8:12])
+                if 12 < size < 24:  # without a body it says nothing
+                    self._fault(None, "block", "short_header", at, 24, size)
+                elif size >= 24 and named >= len(self.wires):
+                    self._fault(None, "block", "bad_value", at, 0, named)
             elif kind == 1:
                 self.wires.append(self._interface(block[8:-4], order))
             else:
@@ -302,6 +312,8 @@ class Reference:
                 self._fault_at(layer, "overrun", at, total, have, decoded=True)
             elif layer.expect is not None and not self._holds(layer.expect(h), path):
                 self._fault_at(layer, "bad_value", at, total, have, decoded=True)
+            if layer.lossless is not None and not self._holds(layer.lossless(h), path):
+                self._fault_at(layer, "dropped", at, 0, 0, decoded=True)
             for reason, *sizes in wrong:
                 self._fault_at(layer, reason, at, *sizes, decoded=True)
             if layer.new_packet:
@@ -383,17 +395,23 @@ class Reference:
             captured = min(captured, wire.snaplen)
         high, low = record.high(h), record.low(h)
         time = wire.time(high, low) if wire is not None and record.timed else None
-        direction, fcs = 0, wire.fcs if wire is not None else 0
+        direction, fcs, comment = 0, wire.fcs if wire is not None else 0, None
+        dropped = record.dropped(h) if record.dropped(h) != 0xFFFF else 0
         if record.options and not over:
             order = "<" if here.layer.packet.__hdr_fmt__[0] == "<" else ">"
-            found = options(self.data[here.body + (captured + 3 & ~3) : limit], order, {2: 4})
+            behind = self.data[here.body + (captured + 3 & ~3) : limit]
+            found = options(behind, order, {2: 4, 4: 8})
+            (lost,) = struct.unpack(order + "Q", found.get(4, bytes(8)))
+            dropped, comment = lost % 2**63 or dropped, comments(behind, order)
             (bits,) = struct.unpack(order + "I", found.get(2, bytes(4)))
             direction, fcs = bits & 3, bits >> 5 & 15 or fcs
         whole = self.data[here.body : here.body + captured]
         self.reading.packets += 1
         long, captured = captured, min(captured, LONGEST_PACKET)
         whole = whole[:captured]
-        self.packet = Packet(self.reading.packets, time, wire, captured, original, direction, whole, here.layer)
+        self.packet = Packet(
+            self.reading.packets, time, wire, captured, original, direction, whole, here.layer, comment
+        )
         here.end = here.body + captured
         if fcs:  # the last bytes of the original frame, as far as they were captured
             here.end -= min(captured, max(0, fcs - max(0, original - captured)))
@@ -402,6 +420,8 @@ class Reference:
             wrong.append(("bad_value", 0, interface))
         elif record.timed and time is None:
             wrong.append(("bad_time", 0, low))
+        if dropped:
+            wrong.append(("dropped", 0, dropped))
         if captured < long:
             wrong.append(("overrun", long, captured))
         return wrong
@@ -422,6 +442,12 @@ class Reference:
     ) -> None:
         """A fault of the file stands at the last packet before it, and has no time."""
         row = {"layer": layer, "reason": reason, "decoded": decoded, "offset": offset, "need": need, "have": have}
+        wire = packet.wire.number if packet is not None and packet.wire is not None else None
+        if reason == "dropped" and offset is not None:
+            self.drops[wire] = offset
+        last = self.drops.get(wire) if packet is not None else max(self.drops.values(), default=None)
+        beside = last is not None and offset is not None and last > offset - BESIDE
+        row["recorder_dropped"] = beside if reason == "gap" else None
         no = packet.no if packet is not None else self.reading.packets
         self.reading.rows["faults"].append({**self._keys(packet, no, 0), **row})
 
@@ -450,7 +476,7 @@ class Reference:
                 self._run(column) if isinstance(column, Run) else self._column(_cases(column), kind, packet, path, here)
             )
         if here is None:
-            row["raw"] = packet.whole
+            row |= {"raw": packet.whole, "comment": packet.comment}
         else:
             row |= {name: here.data[here.body : here.end] for name in ("payload", "data") if name in row}
         if rows.pairing is not None:

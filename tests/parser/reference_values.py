@@ -69,6 +69,7 @@ class Packet:
     direction: int
     whole: bytes
     deepest: Layer
+    comment: str | None
 
 
 @dataclass(slots=True)
@@ -156,6 +157,19 @@ def options(data: bytes, order: str, sizes: Mapping[int, int]) -> dict[int, byte
             found.setdefault(code, data[at + 4 : at + 4 + size])
         at += 4 + (size + 3 & ~3)
     return found
+
+
+def comments(data: bytes, order: str) -> str | None:
+    """All comments among pcapng options, one in a line."""
+    texts, at = [], 0
+    while at + 4 <= len(data):
+        code, size = struct.unpack(order + "HH", data[at : at + 4])
+        if code == 0 or at + 4 + size > len(data):
+            break
+        if code == 1 and (text := data[at + 4 : at + 4 + size].rstrip(b"\0").decode("utf-8", "replace")):
+            texts.append(text)
+        at += 4 + (size + 3 & ~3)
+    return "\n".join(texts) or None
 
 
 def number(faults: list[Row]) -> None:

@@ -92,6 +92,7 @@ def cornered() -> bytes:
     made.append(tecmp(lin(1, b"ab"), lin(2, b"", 0)[:16], lin(3, b"c")))  # an entry of no length ends the chain
     made.append(tecmp(lin(1, b"ab"), lin(2, b"cd")[:-1]))
     made.append(tecmp(lin(1, b"ab")) + bytes(15))
+    made.append(tecmp(struct.pack(">IQHHBB", 7, 1, 5, 0x8000, 1, 2) + b"ab\x55"))  # the module lost what was before it
     made.append(b"\1\2")  # shorter than its FCS
     records = [captures.pcap_record(f + b"\xfc\xfc\xfc\xfc", T0 + i) for i, f in enumerate(made)]
     records += [
@@ -134,7 +135,7 @@ def sections() -> bytes:
             s.enhanced(can0, (T0 << 20) + 7, interface=5),
             s.interface(227, resolution=0x80 | 40),
             s.enhanced(can0, (1 << 60) + (1 << 39), interface=6),
-            s.block(5, b"1234", echo=20),
+            s.block(10, b"1234", echo=20),
             s.enhanced(can0),
             struct.pack("<II2sI", 5, 14, b"ab", 14),  # no multiple of four
             s.enhanced(can0),
@@ -144,11 +145,20 @@ def sections() -> bytes:
             b.interface(227, snaplen=12),
             b.simple(can0),
             b.enhanced(can0, flags=1, more=b.option(4, bytes(8))),
-            b.obsolete(can0, flags=2),
+            b.obsolete(can0, flags=2, drops=0xFFFF),
+            b.obsolete(can0, drops=3),
+            b.enhanced(can0, flags=1, more=b.option(2, bytes(4)) + b.option(4, bytes(7) + b"\5")),
             b"garbage!" * 2,
             b.enhanced(can0),
         )
     )
+
+
+def joined() -> bytes:
+    """Files one after the other, in both byte orders; zeros; a packet of the year 2055."""
+    frame = struct.pack(">I4B", 5, 1, 0, 0, 0) + b"a"
+    whole = captures.pcap([frame], 227) + bytes(48) + captures.pcap([frame], 227, order=">", magic="ns")
+    return whole + captures.pcap_header(227) + captures.pcap_record(frame, 0xA1B2C3D4, 262_145)
 
 
 def diagnostics() -> bytes:
@@ -271,7 +281,9 @@ def mostly() -> bytes:
 
 SMALL = [cornered(), *generated()]  # read in batches as small as they can be
 # the shortest first: most mutants are told apart by one of them
-CORPUS = sorted([*golden(), sections(), diagnostics(), transported(), modules(), shapes(), mostly(), *SMALL], key=len)
+CORPUS = sorted(
+    [*golden(), sections(), joined(), diagnostics(), transported(), modules(), shapes(), mostly(), *SMALL], key=len
+)
 
 DECLARED = [(nests(),), (groups(), nested.GROUPS, (*nested.GROUP_ROWS, nested.PACKETS))]
 

@@ -22,7 +22,6 @@ from pcaplake.worker.lake.records import Capture
 from .open_rows import RowWindow, rows_of_capture
 
 OK, QUARANTINED = "ok", "quarantined"
-_NS = 1_000_000_000
 
 
 class Stopped(Exception):
@@ -85,10 +84,9 @@ class Reader:
         return result
 
     def _unreadable_region_rows(self, capture: Capture, summary: Summary) -> list[dict[str, Any]]:
-        day = _first_packet_date(summary)
         return [
             self._quarantine_row(
-                capture, "decode", "unreadable", _describe_length(one.length), one.offset, one.raw, day
+                capture, "decode", "unreadable", _describe_length(one.length), one.offset, one.raw, summary.first_date
             )
             for one in summary.regions
         ]
@@ -128,7 +126,7 @@ class Reader:
         return {
             **row,
             **{name: getattr(summary, name) for name in names},
-            "date": _first_packet_date(summary),
+            "date": summary.first_date,
             "link_types": list(summary.link_types),
             "interfaces": describe_interfaces(summary),
             "faults": sorted(summary.faults.items()),
@@ -147,6 +145,8 @@ def describe_interfaces(summary: Summary) -> list[dict[str, Any]]:
             "link_type": interface.link_type,
             "ts_resolution_ns": interface.resolution_ns,
             "snaplen": interface.snaplen,
+            "received": interface.received,
+            "dropped": interface.dropped,
         }
         for interface in summary.interfaces
     ]
@@ -175,11 +175,6 @@ class _HeadRecorder:
         while len(self.first) < RAW_BYTES and self.read(RAW_BYTES - len(self.first)):
             pass
         return self.first
-
-
-def _first_packet_date(summary: Summary) -> date | None:
-    first = summary.first_ts_ns
-    return None if first is None else datetime.fromtimestamp(first // _NS, UTC).date()
 
 
 def _describe_length(length: int) -> str:

@@ -70,7 +70,7 @@ _IGNORED = (  # "Supported event types" and "EventBridge event message structure
 _TABLE = "table of the lake"
 _LAKE = "URI of the lake"
 _FAULTS = (  # as in the column `reason` of `faults`; a test compares them with the parser's
-    *("short_header", "bad_length", "overrun", "bad_value", "too_deep", "bad_time"),
+    *("short_header", "bad_length", "overrun", "bad_value", "too_deep", "bad_time", "dropped"),
     *("truncated", "unreadable", "broken_compression", "too_many_interfaces", "too_many_dates", "too_much_repeated"),
     *("gap", "bad_checksum", "too_long", "too_many_rows", "too_many_ports"),
 )

@@ -22,15 +22,16 @@ MAX_KEYS, MAX_CHECKS = 5, 5
 # the least and greatest value of it for which the key counts
 KEY, KEY_WIDTH, KEY_IF = 20, 12, 6
 CHECK, CHECK_WIDTH = 80, 7  # a term, least and greatest good value, then a mode:
-# for a bad value whether it is a fault and whether that ends the path (neither: the next alternative may hold instead),
+# for a bad value whether it is a fault, whether that ends the path, and whether it tells that the recorder lost packets (none of
+# these: the next alternative may hold instead),
 # from bit CHECK_SKIPS on for a good value how many of the next checks, its alternatives, are skipped
-IS_FAULT, ENDS_PATH, CHECK_SKIPS = 1, 2, 2
-RECORD = 115  # five terms: high and low word of the time, interface, captured length, original length
-CLEARS, MAX_CLEARS = 135, 48  # indices into `where` that a chain sets to -1 before its next sibling; -1 ends the list
-UNSIZED = 183  # the value of the total that stands for all that the carrier holds
-N_USES = 184  # places that a row of the layer keeps
-KEEPS = 185  # index into `where` that a chain sets back before its next sibling
-WIDTH = 186
+IS_FAULT, ENDS_PATH, TELLS_LOSS, CHECK_SKIPS = 1, 2, 4, 3
+RECORD = 115  # six terms: high and low word of the time, interface, captured and original length, packets lost before
+CLEARS, MAX_CLEARS = 139, 48  # indices into `where` that a chain sets to -1 before its next sibling; -1 ends the list
+UNSIZED = 187  # the value of the total that stands for all that the carrier holds
+N_USES = 188  # places that a row of the layer keeps
+KEEPS = 189  # index into `where` that a chain sets back before its next sibling
+WIDTH = 190
 # FLAGS: what a layer has beside its declared header
 (
     F_HEAD,  # the header, the total, the trailer is a term and not a constant
@@ -66,10 +67,12 @@ ABSENT, HIDDEN = -1, -2  # no such layer; there is one, but outside of the packe
 DONE, MORE, FULL, PAUSED, BROKEN = range(5)
 
 # -- `faults`: what is wrong with a span ------------------------------------------------------------------------------
-FAULTS = ("", "short_header", "bad_length", "overrun", "bad_value", "too_deep", "bad_time", "bad_value")
-SHORT_HEADER, BAD_LENGTH, OVERRUN, BAD_VALUE, TOO_DEEP, BAD_TIME, UNEXPECTED = range(1, 8)
-ENDS_NOTHING = (OVERRUN, BAD_TIME, UNEXPECTED)  # the layer is decoded all the same
-PADDING = 8  # not a fault: zero bytes behind a padded chain
+FAULTS = ("", "short_header", "bad_length", "overrun", "bad_value", "too_deep", "bad_time", "bad_value", "dropped")
+SHORT_HEADER, BAD_LENGTH, OVERRUN, BAD_VALUE, TOO_DEEP, BAD_TIME, UNEXPECTED, DROPPED = range(1, 9)
+ENDS_NOTHING = (OVERRUN, BAD_TIME, UNEXPECTED, DROPPED)  # the layer is decoded all the same
+PADDING = 9  # not a fault: zero bytes behind a padded chain
+COMMENT = 10  # not a fault: the packet's options, from X_AT to X_NEED, have a comment
+UNKNOWN_DROPS = 0xFFFF  # lost packets in an obsolete packet block
 X_PACKET, X_LAYER, X_REASON, X_AT, X_NEED, X_HAVE = range(6)  # one row of `faults`
 # X_PACKET: ordinal of the packet in the morsel; for a record that is not known to be one, -1 - the packets before it
 
@@ -103,6 +106,8 @@ WHERE_WIDTH = PLACES + DEPTH + 1
 # bytes of a packet: Wireshark's WTAP_MAX_PACKET_SIZE_STANDARD (wiretap/wtap.h), libpcap's MAXIMUM_SNAPLEN
 LONGEST_PACKET = 262_144
 SECTION_HEADER, SECTION_LEAST, BYTE_ORDER_MAGIC = 0x0A0D0D0A, 28, 0x1A2B3C4D  # draft-ietf-opsawg-pcapng, 4.1
+PCAP_MAGICS = (0xA1B2C3D4, 0xA1B23C4D, 0xA1B2CD34)  # microseconds, nanoseconds, Kuznetzov's records
+PCAP_MAJOR, PCAP_MINOR = 2, 4  # version of the format (draft-ietf-opsawg-pcap)
 LONGEST_BLOCK = 2 * LONGEST_PACKET  # bytes of a pcapng block that is read: a packet, its header and options
 # rows and faults that one record may give: each row has a header of its own of at least 4 bytes
 RESERVE = LONGEST_PACKET // 4

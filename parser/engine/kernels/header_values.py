@@ -1,4 +1,4 @@
-"""Integers from headers: terms, and the pcapng option epb_flags."""
+"""Integers from headers: terms, options of packets in pcapng, and the first bytes of a pcap file."""
 
 from __future__ import annotations
 
@@ -40,19 +40,41 @@ def find_sparse_key(N, space, key):
 
 
 @helper
-def read_epb_flags(data, at, limit, big):
-    """The value of the option epb_flags among the pcapng options in data[at:limit], or 0 (draft-ietf-opsawg-pcapng, 4.3)."""
+def read_packet_options(data, at, limit, big):
+    """epb_flags and epb_dropcount among the pcapng options in data[at:limit], 0 without them, and whether there is a comment
+    (draft-ietf-opsawg-pcapng, 4.3).
+    """
+    flags, dropped, commented = np.int64(-1), np.int64(-1), False
     while limit - at >= 4:
         word = load(data, at)
         if big:
             word = swap(word) >> 32
-            code, size, value = (word >> 16) & 0xFFFF, word & 0xFFFF, (swap(load(data, at + 4)) >> 32) & 0xFFFFFFFF
+            code, size = (word >> 16) & 0xFFFF, word & 0xFFFF
         else:
-            code, size, value = word & 0xFFFF, (word >> 16) & 0xFFFF, (word >> 32) & 0xFFFFFFFF
+            code, size = word & 0xFFFF, (word >> 16) & 0xFFFF
         if code == 0 or 4 + size > limit - at:
-            return np.int64(0)
-        if code == 2 and size == 4:
-            return np.int64(value)
+            break
+        value = load(data, at + 4)
+        value = swap(value) if big else value
+        # rule: the first option of a kind counts
+        if code == 2 and size == 4 and flags < 0:
+            flags = ((value >> 32) if big else value) & 0xFFFFFFFF
+        elif code == 4 and size == 8 and dropped < 0:
+            dropped = value & ((1 << 63) - 1)
+        elif code == 1:
+            commented = True
         # rule: options are padded to a multiple of 4 bytes
         at += 4 + ((size + 3) & -4)
-    return np.int64(0)
+    return max(flags, 0), max(dropped, 0), commented
+
+
+@helper
+def begins_pcap(word):
+    """Whether these are the first 8 bytes of a pcap file: a magic number, and a version that exists."""
+    magic, major, minor = word & 0xFFFFFFFF, (word >> 32) & 0xFFFF, (word >> 48) & 0xFFFF
+    # rule: a file that follows another one may have the other byte order
+    if magic & 0xFFFF == 0xB2A1:
+        word = swap(word)
+        magic, major, minor = (word >> 32) & 0xFFFFFFFF, (word >> 16) & 0xFFFF, word & 0xFFFF
+    # rule: a version tells a file header from a time in the year 2055
+    return magic in PCAP_MAGICS and major == PCAP_MAJOR and minor <= PCAP_MINOR

@@ -15,14 +15,14 @@ from .raw_memory import get, put
 def enter_layer(data, where, lut, N, P, layer, at, limit, level):
     """Enter a layer at data[at:limit]: the only place where a bound is checked.
 
-    Returns what is wrong (0: nothing; a soft fault ends nothing; PADDING: an entry of a padded chain has no body, and the walk
-    looks at its bytes), bytes that the layer needs, bytes of its trailer, the bounds of its body, and the layer that its keys
-    lead to, or -1. If nothing is wrong, or it is an overrun or PADDING, data[at:at + least] is there and data[body:body_end]
-    lies inside data[at:limit].
+    Returns what is wrong (0: nothing; PADDING: an entry of a padded chain has no body, and the walk looks at its bytes), what
+    else is noted and ends nothing (IS_FAULT, TELLS_LOSS), bytes that the layer needs, bytes of its trailer, the bounds of its
+    body, and the layer that its keys lead to, or -1. If nothing is wrong, or it is an overrun or PADDING, data[at:at + least]
+    is there and data[body:body_end] lies inside data[at:limit].
     """
     L = layer * WIDTH
     fault, need, flags = 0, get(P, L + LEAST), get(P, L + FLAGS)
-    body, body_end, trailer, soft = at, at, 0, False
+    body, body_end, trailer, soft = at, at, 0, 0
     # rule: all bytes of the declared header are there
     if limit - at < need:
         fault = SHORT_HEADER
@@ -46,7 +46,9 @@ def enter_layer(data, where, lut, N, P, layer, at, limit, level):
                         fault = BAD_VALUE
                     # rule: a bad value is not a fault while an alternative may hold
                     elif mode & IS_FAULT:
-                        soft = True
+                        soft = soft | IS_FAULT
+                    elif mode & TELLS_LOSS:
+                        soft = soft | TELLS_LOSS
                 else:
                     # rule: the first alternative that holds skips the others
                     skipped = mode >> CHECK_SKIPS
@@ -111,7 +113,9 @@ def enter_layer(data, where, lut, N, P, layer, at, limit, level):
 
 @helper
 def read_record(data, where, P, layer, at):
-    """High and low word of the time, interface, captured and original length of the packet whose record is at `at`."""
+    """High and low word of the time, interface, captured and original length of the packet whose record is at `at`, and the
+    number of packets that were lost before it.
+    """
     k = layer * WIDTH + RECORD
     return (
         read_term_value(data, where, at, P, k),
@@ -119,6 +123,7 @@ def read_record(data, where, P, layer, at):
         read_term_value(data, where, at, P, k + 2 * TERM),
         read_term_value(data, where, at, P, k + 3 * TERM),
         read_term_value(data, where, at, P, k + 4 * TERM),
+        read_term_value(data, where, at, P, k + 5 * TERM),
     )
 
 

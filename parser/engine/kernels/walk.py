@@ -22,7 +22,7 @@ import numpy as np
 from . import kernel
 from .clock import timestamp_nanoseconds
 from .encoding import *
-from .header_values import read_epb_flags, read_term_value
+from .header_values import begins_pcap, read_packet_options, read_term_value
 from .layers import enter_layer, enter_packet, keep_starts, leave_packet, read_record
 from .raw_memory import are_zero, get, load, put, swap
 from .rows import write_fault_row
@@ -78,8 +78,8 @@ def walk_records(
     where, stack  working memory: int64[WHERE_WIDTH * layers], int64[STACK_WIDTH * (DEPTH + 1)]
     last, subs, touched  working memory: int64[tables], int64[tables], int64[layers]
 
-    Returns DONE; MORE: the last record is not whole; FULL: the caller must empty the tables; PAUSED: the record at
-    POSITION is not a packet, the capture reader reads it; BROKEN: the length at POSITION cannot be true.
+    Returns DONE; MORE: the last record is not whole; FULL: the caller must empty the tables; PAUSED: what is at POSITION
+    is not a packet, the capture reader reads it; BROKEN: the length at POSITION cannot be true.
     """
     n_layers = program.shape[0]
     P, N, U, T, S, K = program, sparse, uses, tables, sources, packets
@@ -105,6 +105,16 @@ def walk_records(
         if end - pos < least:
             status = MORE
             break
+        if not pausing:
+            word = load(data, pos)
+            if (
+                # rule: a record whose header is zero is no packet
+                (word == 0 and load(data, pos + 8) == 0 and load(data, pos + least - 8) == 0)
+                # rule: another pcap file may follow
+                or begins_pcap(word)
+            ):
+                status = PAUSED
+                break
         total = read_term_value(data, where, pos, P, R + TOTAL)
         if total < least + get(P, R + TRAILER + T_ADD) or total > most:
             status = BROKEN  # the chain is lost: nothing after here can be trusted without looking
@@ -153,8 +163,12 @@ def walk_records(
                 if fault != PADDING and (fault or soft):
                     # rule: a fault has the ordinal of its packet, or a negative number
                     here = n_packets if flags & F_RECORD and (fault == 0 or fault == OVERRUN) else ordinal
-                    reason = fault if fault else UNEXPECTED
-                    n_faults = write_fault_row(X, room_x, n_faults, here, layer, reason, at, need, limit - at)
+                    if fault or soft & IS_FAULT:
+                        reason = fault if fault else UNEXPECTED
+                        n_faults = write_fault_row(X, room_x, n_faults, here, layer, reason, at, need, limit - at)
+                    # rule: a flag of a capture module tells that it lost packets, not how many
+                    if soft & TELLS_LOSS and (fault == 0 or fault == OVERRUN):
+                        n_faults = write_fault_row(X, room_x, n_faults, here, layer, DROPPED, at, 0, 0)
             if fault == 0 or fault == OVERRUN:
                 # -- 3. remember where the layer starts, for columns of the layers below it and of the packet
                 if flags & F_NEW_PACKET:
@@ -182,7 +196,10 @@ def walk_records(
                         put(where, get(P, L + TAIL), body_end if there else -1)
                     if flags & F_RECORD:  # -- 4. a captured packet: its time, lengths and interface
                         ordinal = n_packets
-                        high, low, interface, captured, original = read_record(data, where, P, layer, at)
+                        high, low, interface, captured, original, dropped = read_record(data, where, P, layer, at)
+                        # rule: an obsolete packet block may not know how many packets were lost
+                        if dropped == UNKNOWN_DROPS:
+                            dropped = np.int64(0)
                         # rule: a packet has no more bytes than its record
                         captured = min(captured, body_end - body)
                         # rule: a packet names an interface of its section
@@ -208,12 +225,20 @@ def walk_records(
                             # rule: a packet is padded to a multiple of 4 bytes
                             after = body + ((captured + 3) & -4)
                             if limit - after >= 8 and fault == 0:
-                                bits = read_epb_flags(data, after, limit, flags & F_BIG)
+                                bits, lost, commented = read_packet_options(data, after, limit, flags & F_BIG)
+                                dropped = lost if lost > 0 else dropped
+                                if commented:
+                                    n_faults = write_fault_row(
+                                        X, room_x, n_faults, ordinal, layer, COMMENT, after, limit, 0
+                                    )
                                 # rule: the direction has two bits
                                 direction = bits & 3
                                 # rule: the packet's own FCS length overrides that of its interface
                                 if (bits >> 5) & 15:
                                     fcs = (bits >> 5) & 15
+                        # rule: what the recorder lost is told
+                        if dropped > 0:
+                            n_faults = write_fault_row(X, room_x, n_faults, ordinal, layer, DROPPED, at, 0, dropped)
                         if captured > state[LONGEST]:  # a block has room for more
                             n_faults = write_fault_row(
                                 X, room_x, n_faults, ordinal, layer, OVERRUN, at, captured, state[LONGEST]

@@ -115,8 +115,11 @@ class StreamAssembler(Assembler[Flow]):
     def _add_by_stream(self, pieces: Iterable[int], rows: PieceRows) -> None:
         """Add pieces, one stream after the other, because most segments of a stream follow the one before them."""
         streams: dict[Hashable, list[int]] = {}
+        starts, ends = rows.values["starts"], rows.values["ends"]
         for piece in pieces:
-            streams.setdefault(rows.keys[piece], []).append(piece)
+            # a piece that adds nothing does not make its stream a newer one
+            if rows.bodies[piece] or starts[piece] or ends[piece]:
+                streams.setdefault(rows.keys[piece], []).append(piece)
         for own in sorted(streams.values(), key=lambda own: own[-1]):
             ends, i = self._ends_of_runs(own, rows), 0
             while i < len(own):

@@ -115,6 +115,36 @@ def test_spoilt_bytes_are_told(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", PACKERS)
+def test_a_wrong_trailer_loses_nothing(kind: str) -> None:
+    """A checksum, and in gzip the length behind it, that do not fit: all bytes were there."""
+    packed = PACKERS[kind](PLAIN)
+    for back in range(1, 9 if kind == "gzip" else 5):
+        spoilt = bytearray(packed)
+        spoilt[-back] ^= 0x10
+        data, broken = unpack(bytes(spoilt))
+        assert data == PLAIN
+        assert broken
+        rows, summary = read(bytes(spoilt))
+        assert (summary.packets, summary.faults["broken_compression"]) == (400, 1)
+        assert [f["have"] for f in rows["faults"] if f["reason"] == "truncated"] == []
+
+
+def test_every_field_of_a_gzip_header() -> None:
+    body = gzip.compress(PLAIN, mtime=0)[10:]
+    for flags in range(32):
+        head = b"\x1f\x8b\x08" + bytes([flags]) + bytes(6)
+        head += b"\5\0extra" * (flags >> 2 & 1) + b"a name\0" * (flags >> 3 & 1) + b"\0" * (flags >> 4 & 1)
+        head += b"\1\2" * (flags >> 1 & 1)
+        packed = gzip.compress(b"", mtime=0) + head + body
+        assert unpack(packed) == (PLAIN, None)
+        for cut in range(20, 20 + len(head)):
+            assert unpack(packed[:cut]) == (b"", None if cut == 20 else "gzip: unexpected end of data")
+    for head in (b"\x1f\x8b\x07\0", b"\x1f\x8b\x08\x20", b"\x1f\x8c\x08\0"):
+        data, broken = unpack(gzip.compress(PLAIN) + head + bytes(6) + body)
+        assert (data, bool(broken)) == (PLAIN, True)
+
+
+@pytest.mark.parametrize("kind", PACKERS)
 def test_a_cut_capture_says_so_once(kind: str) -> None:
     packed = MANY_BLOCKS[kind](PLAIN)
     rows, summary = read(packed[: len(packed) * 2 // 3])

@@ -220,6 +220,75 @@ def test_large_records_over_the_borders() -> None:
     assert (unlike := difference(whole, rows)) is None, unlike
 
 
+# -- versions, files that were joined, zeros ----------------------------------------------------------------------------
+@pytest.mark.parametrize("order", "<>")
+@pytest.mark.parametrize(
+    ("version", "swapped"),
+    [((2, 4), False), ((2, 3), False), ((0, 0), False), ((2, 2), True), ((2, 0), True), ((543, 0), True)],
+)
+def test_old_versions_have_the_original_length_first(version: tuple[int, int], swapped: bool, order: str) -> None:
+    head = bytearray(pcap_header(227, order=order))
+    head[4:8] = struct.pack(order + "HH", *version)
+    lengths = (500, len(CAN)) if swapped else (len(CAN), 500)
+    record = struct.pack(order + "IIII", T0, 0, *lengths) + CAN
+    rows, summary = read(bytes(head) + record * 2)
+    assert [(row["captured_len"], row["original_len"]) for row in rows["packets"]] == [(11, 500)] * 2
+    assert not summary.faults
+
+
+def test_files_that_were_joined_are_one_capture() -> None:
+    """`cat a.pcap b.pcap`: each file has its byte order, its unit of time, its link type and its version."""
+    files = [(227, "<", "us"), (1, ">", "ns"), (227, "<", "modified"), (1, "<", "us"), (227, ">", "modified")]
+    data = b"".join(pcap([CAN, CAN], link_type, order=order, magic=magic) for link_type, order, magic in files)
+    rows, summary = read(data)
+    times = [T0 * 10**9, T0 * 10**9 + 10**6] * 5
+    assert [row["ts_ns"] for row in rows["packets"]] == times
+    assert [row["link_type"] for row in rows["packets"]] == [kind for kind, _, _ in files for _ in range(2)]
+    assert (summary.sections, summary.packets, [i.link_type for i in summary.interfaces]) == (
+        5,
+        10,
+        [227, 1, 227, 1, 227],
+    )
+    assert [i.resolution_ns for i in summary.interfaces] == ["1000", "1", "1000", "1000", "1000"]
+    assert "capture" not in {fault["layer"] for fault in rows["faults"]}
+    for cut in (1, 12, 23):
+        end = len(pcap([CAN, CAN], 227))
+        assert read(data[: end + cut])[1].faults == {"truncated": 1}
+
+
+def test_a_packet_of_the_second_of_the_magic_number_is_no_file() -> None:
+    data = pcap_header(227) + pcap_record(CAN, 0xA1B2C3D4, 7) + pcap_record(CAN, 0xA1B2C3D4, 262_145)
+    rows, summary = read(data)
+    assert (summary.packets, summary.sections) == (2, 1)
+    assert [row["ts_ns"] // 10**9 for row in rows["packets"]] == [0xA1B2C3D4] * 2
+
+
+@pytest.mark.parametrize("order", "<>")
+@pytest.mark.parametrize("magic", MAGICS)
+def test_zeros_are_one_region(magic: str, order: str) -> None:
+    """Room that a recorder allocated and never filled: no packets of 1970. Packets behind it stay."""
+    size = 24 if magic == "modified" else 16
+    before, record = pcap([CAN] * 3, 227, order=order, magic=magic), pcap_record(CAN, T0, order=order, magic=magic)
+    for count in (size, 50 * size, 160_000 // size * size):
+        rows, summary = read(before + bytes(count) + record + bytes(count + 5))
+        assert (summary.packets, summary.faults, summary.truncated) == (4, {"unreadable": 2}, False)
+        assert [(f["offset"], f["have"], f["packet_no"]) for f in rows["faults"]] == [
+            (len(before), count, 3),
+            (len(before) + count + len(record), count + 5, 4),
+        ]
+        assert [(x.offset, x.raw) for x in summary.regions] == [
+            (len(before), bytes(min(count, 4096))),
+            (len(before) + count + len(record), bytes(min(count + 5, 4096))),
+        ]
+    only = read(before[:24] + bytes(4096))[1]
+    assert (only.packets, only.first_date, only.faults) == (0, None, {"unreadable": 1})
+
+
+def test_an_empty_packet_with_a_time_or_a_length_is_a_packet() -> None:
+    rows, _ = read(pcap_header(227) + pcap_record(b"", 0, 1) + pcap_record(b"", 0, original=5) + pcap_record(b"", 1))
+    assert [(row["ts_ns"], row["original_len"]) for row in rows["packets"]] == [(1000, 0), (0, 5), (10**9, 0)]
+
+
 # -- memory -----------------------------------------------------------------------------------------------------------
 STREAMED = """
 import resource, sys

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pcaplake.parser import CaptureError, ReadOptions, SectionHeader, open_capture
-from tests.parser import frames
+from tests.parser import conversations, frames
 from tests.parser.captures import T0, Section
 from tests.parser.compare import difference, read
 
@@ -188,6 +188,77 @@ def test_the_frame_check_sequence() -> None:
     rows, _ = read(data)
     assert [row["payload"] for row in rows["can_frames"]] == [b"ab", b"abW", b"ab", b"ab", b"ab", b"a", b"abcd"]
     assert rows["packets"][0]["raw"] == frame + fcs
+
+
+# -- what the recorder says of its packets ------------------------------------------------------------------------------
+@pytest.mark.parametrize("order", "<>")
+def test_comments_and_lost_packets(order: str) -> None:
+    s = Section(order)
+
+    def lost(count: int) -> bytes:
+        return s.option(4, struct.pack(order + "Q", count))
+
+    data = s.header() + s.interface(227, name="can0") + b"".join(
+        (
+            s.enhanced(can(1)),
+            s.enhanced(can(2), more=s.option(1, b"brake \xc3\xa9vent") + lost(5) + s.option(1, b"again")),
+            s.enhanced(can(3), flags=1, more=s.option(1, b"")),
+            s.enhanced(can(4), flags=1, more=lost(0) + s.option(1, b"\xff")),
+            s.enhanced(can(5), more=lost(2**64 - 1)),
+            s.obsolete(can(6), drops=3),
+            s.obsolete(can(7), drops=0xFFFF),
+            s.obsolete(can(8)),
+        )
+    )  # fmt: skip
+    rows, summary = read(data)
+    assert [row["comment"] for row in rows["packets"]] == [None, "brake \u00e9vent\nagain", None, "\ufffd", *[None] * 4]
+    assert [row["direction"] for row in rows["packets"]] == [None, None, "in", "in", *[None] * 4]
+    found = [(f["packet_no"], f["layer"][:3], f["interface"], f["decoded"], f["have"]) for f in rows["faults"]]
+    assert found == [
+        (2, "epb", "can0", True, 5),
+        (5, "epb", "can0", True, 2**63 - 1),
+        (6, "pb" + "_" * (order == ">"), "can0", True, 3),
+    ]
+    assert summary.faults == {"dropped": 3}
+    assert ids(rows) == [*range(1, 9)]
+
+
+def test_the_last_statistics_of_an_interface_count() -> None:
+    data = S.header() + S.interface(227) + S.interface(1) + S.statistics(0, received=5, dropped=1, os_dropped=2)
+    data += S.statistics(0, received=9) + epb(1) + S.statistics(1, dropped=2**64 - 1, os_dropped=5) + S.statistics(0)
+    data += Section(">").header() + Section(">").interface(227) + Section(">").statistics(0, received=7)
+    rows, summary = read(data)
+    assert [(i.received, i.dropped) for i in summary.interfaces] == [(9, 3), (None, 2**63 - 1), (7, None)]
+    assert not summary.faults
+    rows, summary = read(START + S.statistics(1, received=1) + S.block(5, bytes(8)) + epb(1))
+    assert [(f["layer"], f["reason"], f["have"]) for f in rows["faults"]] == [
+        ("block", "bad_value", 1),
+        ("block", "short_header", 20),
+    ]
+    assert ids(rows) == [1]
+
+
+def segment(offset: int, more: int, session: int) -> bytes:
+    payload = struct.pack(">I", offset | more) + bytes(16)
+    return conversations.ipv4(conversations.udp(conversations.someip(payload, kind=0x22, session=session)))
+
+
+@pytest.mark.parametrize("at_the_end", [False, True])
+def test_a_gap_beside_a_loss_of_the_recorder(at_the_end: bool) -> None:
+    """A segment that the recorder lost, on the first interface, and one that was lost on the bus, on the second."""
+    lost, begin, end = S.option(4, struct.pack("<Q", 1)), 0, 32
+    data = S.header() + S.interface(1, name="eth0") + S.interface(1, name="eth1")
+    for number in (0, 1):
+        data += S.enhanced(segment(begin, 1, 1), interface=number)
+        data += S.enhanced(segment(end, 0, 1), interface=number, more=lost if number == 0 else b"")
+    if not at_the_end:  # the next message of the same session begins
+        later = (T0 + 100) * 1_000_000
+        data += b"".join(S.enhanced(segment(begin, 1, 1), later, interface=number) for number in (0, 1))
+        data += b"".join(S.enhanced(segment(16, 0, 1), later, interface=number) for number in (0, 1))
+    rows, _ = read(data)
+    gaps = [(f["interface"], f["recorder_dropped"]) for f in rows["faults"] if f["reason"] == "gap"]
+    assert gaps == ([(None, True)] * 2 if at_the_end else [("eth0", True), ("eth1", False)])
+    assert [f["recorder_dropped"] for f in rows["faults"] if f["reason"] == "dropped"] == [None]
 
 
 # -- clocks -----------------------------------------------------------------------------------------------------------

@@ -85,6 +85,9 @@ def section(r: Random) -> bytes:
             unknown = r.choice((4, 5, 10, 0xBAD, 0x40000BAD, 0x12345, 0x0A0D0A0D))
             blocks.append(s.block(unknown, r.randbytes(r.choice((0, 1, 4, 100)))))
             continue
+        if choice < 0.15:
+            blocks.append(s.statistics(r.randrange(len(kinds) + 1), received=1, dropped=r.getrandbits(64)))
+            continue
         number = r.choice((0, 0, len(kinds) - 1, r.randrange(len(kinds)), len(kinds), 0xFFFF))
         (frame,) = frames_of(r, kinds[min(number, len(kinds) - 1)], 1)
         original = r.choice((None, None, len(frame) + r.choice((1, 2, 4, 5)), 0, frames.some(r, 32)))
@@ -95,10 +98,13 @@ def section(r: Random) -> bytes:
         if choice < 0.25:
             blocks.append(s.simple(frame, original=original))
         elif choice < 0.4:
-            blocks.append(s.obsolete(frame, ticks, interface=number & 0xFFFF, original=original, flags=flags))
+            drops = r.choice((0, 0, 3, 0xFFFF))
+            options = dict(interface=number & 0xFFFF, original=original, flags=flags, drops=drops)
+            blocks.append(s.obsolete(frame, ticks, **options))
         else:
             captured = r.choice((*[None] * 8, len(frame) + 1, len(frame) + 40, 0))
-            more = r.choice((b"", b"", s.option(1, b"hello"), s.option(4, bytes(8)), s.option(2, b"\1")))
+            lost = s.option(4, bytes(8)), s.option(4, r.randbytes(8)), s.option(4, b"\1") + s.option(4, bytes(range(8)))
+            more = r.choice((b"", b"", s.option(1, b"hello") + s.option(1, b"h\xe9"), *lost, s.option(2, b"\1")))
             blocks.append(
                 s.enhanced(frame, ticks, interface=number, original=original, captured=captured, flags=flags, more=more)
             )

@@ -53,6 +53,26 @@ def test_where_a_morsel_ends_makes_no_difference(seed: int, monkeypatch: pytest.
         assert other == summary
 
 
+@pytest.mark.parametrize("size", [1, 2, 8192])
+def test_gaps_at_the_end_are_in_the_order_of_the_capture(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever a morsel ends: an acknowledgment without data does not make a stream that is not whole the newer one."""
+
+    class Morsels(Decoder):
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options, morsel_rows=size)
+
+    monkeypatch.setattr(capture, "Decoder", Morsels)
+    frames = [ipv4(tcp(0, b"", flags=2), 6, host=host) for host in (1, 2)]
+    frames += [ipv4(tcp(1, someip(b"abc")[:-1]), 6, host=host) for host in (1, 2)]
+    frames += [ipv4(tcp(18, b"", flags=16), 6, host=1)]
+    frames += [ipv4(udp(someip(bytes(4) + bytes(16), kind=0x22)), ident=n, fragment=0x2000, host=9) for n in (1, 2)]
+    rows, _ = read(captures.pcap(frames))
+    gaps = [(fault["layer"], fault["offset"], fault["sub_no"]) for fault in rows["faults"] if fault["reason"] == "gap"]
+    assert [sub_no for _, _, sub_no in gaps] == [0, 1, 2, 3]
+    assert [offset for _, offset, _ in gaps] == sorted(offset for _, offset, _ in gaps)
+    assert [layer for layer, _, _ in gaps] == ["someip_stream"] * 2 + ["ip_datagram"] * 2
+
+
 def payloads(rows: dict[str, list[dict[str, Any]]], *, complete: bool | None) -> Counter[bytes]:
     return Counter(row["payload"] for row in rows.get("someip_messages", ()) if row["tp_complete"] is complete)
 

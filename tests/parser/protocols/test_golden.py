@@ -12,7 +12,8 @@ from tests.parser.protocols.golden import GOLDEN, check_rows, read_golden
 @pytest.mark.parametrize("golden", GOLDEN["good"], ids=lambda g: g["name"])
 def test_golden(golden: dict[str, Any]) -> None:
     rows, summary = read_golden(golden)
-    assert set(summary.faults) <= {"gap"}, "a piece alone makes no message"
+    assert set(summary.faults) <= {"gap", "dropped"}, "a piece alone makes no message"
+    assert summary.faults.get("dropped", 0) == golden.get("dropped", 0)
     check_rows(golden, rows)
     assert {table for table in rows if table not in golden["rows"]} <= {"packets", "someip_messages", "faults"}
 
