@@ -209,7 +209,9 @@ def run_ingest(
         # outside of an event loop, which would catch a Ctrl-C at the question
         _confirm_overwrite(store, asyncio.run(_count_rows_to_remove(store)), changes.yes)
 
+    before = time.monotonic()
     compile_missing(screen.say, screen.share, profile)
+    start += time.monotonic() - before  # only the first run compiles: it says nothing of the captures
 
     async def open_lake_and_ingest() -> bool:
         interrupted = _stop_on_interrupt(work, overwrites=settings.mode == "overwrite")
