@@ -26,11 +26,12 @@ CHECK, CHECK_WIDTH = 80, 7  # a term, least and greatest good value, then a mode
 # from bit CHECK_SKIPS on for a good value how many of the next checks, its alternatives, are skipped
 IS_FAULT, ENDS_PATH, CHECK_SKIPS = 1, 2, 2
 RECORD = 115  # five terms: high and low word of the time, interface, captured length, original length
-CLEARS, MAX_CLEARS = 135, 48  # indices into `where` that a chain sets to -1 before its next sibling; -1 ends the list
-UNSIZED = 183  # the value of the total that stands for all that the carrier holds
-N_USES = 184  # places that a row of the layer keeps
-KEEPS = 185  # index into `where` that a chain sets back before its next sibling
-WIDTH = 186
+CLEARS, MAX_CLEARS = 135, 64  # indices into `where` that a chain sets to -1 before its next sibling; -1 ends the list
+UNSIZED = 199  # the value of the total that stands for all that the carrier holds
+N_USES = 200  # places that a row of the layer keeps
+KEEPS = 201  # index into `where` that a chain sets back before its next sibling
+OTHERWISE = 202  # the layer that reads the same bytes where a check does not hold, or -1
+WIDTH = 203
 # FLAGS: what a layer has beside its declared header
 (
     F_HEAD,  # the header, the total, the trailer is a term and not a constant
