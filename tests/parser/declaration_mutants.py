@@ -77,7 +77,6 @@ CLAIMS: Mapping[str, tuple[KeySpace, int, Layer | None]] = {
     "ASAM CMP: a segment is a message": (asam_cmp.PAYLOAD, 0x408, asam_cmp.CMP_ETHERNET),
     "ASAM CMP: a payload that is invalid": (asam_cmp.PAYLOAD, 0, asam_cmp.OTHER_PAYLOAD),
     "a remote frame with a DLC above 8": (can.SHORT_REMOTE_LEN, 12, can.UNMARKED_FD),
-    "ACF: CAN longer than 64 bytes": (avtp.MESSAGE, avtp.CAN << 9 | 19, None),
     "ASAM CMP: other data": (asam_cmp.PAYLOAD, 7, None),
     "ASAM CMP: Ethernet": (asam_cmp.PAYLOAD, 8, None),
     "AVTP": (ethernet.ETHERTYPE, 0x22F0, None),
