@@ -13,7 +13,7 @@ from . import asam_cmp, avtp, caneth, tecmp
 from .can import CAN_WORD, EXTENDED, GATES, SOURCE, STANDARD, WORD, can_identifier_cases, split_identifier_cases
 
 STANDARD_WORDS, EXTENDED_WORDS = range(0x800), range(EXTENDED, EXTENDED | 0x2000_0000)
-SOCKETCAN, TECMP = GATES, (tecmp.TECMP_CAN, tecmp.LONG_CAN, tecmp.TECMP_CAN_FD)
+SOCKETCAN, TECMP = GATES, (tecmp.TECMP_CAN, tecmp.TECMP_CAN_FD)
 CMP, ACF, CANETH = (asam_cmp.CMP_CAN, asam_cmp.CMP_CAN_FD), avtp.CAN_LAYERS, caneth.FRAME
 FLAGGED, SPLIT = (
     (*SOCKETCAN, *TECMP, *CMP),

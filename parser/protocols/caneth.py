@@ -24,7 +24,6 @@ from .can import (
     CLASSIC_BYTES,
     DIRECTION,
     DLC,
-    DLC_BYTES,
     EXTENDED,
     MOST_DLC,
     STANDARD,
@@ -103,7 +102,7 @@ def _rows(layer: Layer) -> Rows:
             fd=layer(False),
             xl=layer(False),
             dlc=layer.len if layer is FRAME else layer.len.via(DLC),
-            data_len=layer.len if layer is FRAME else (layer.len.via(DLC_BYTES), layer(CLASSIC_BYTES)),
+            data_len=layer.len if layer is FRAME else layer(CLASSIC_BYTES),
             direction=DIRECTION,
         ),
     )

@@ -11,7 +11,8 @@ The length of a classic CAN frame may be a DLC of 9 to 15, which means 8 bytes. 
 frame has its row, too, and a fault. So has a FlexRay frame with the flag of a symbol; a symbol alone has no frame id.
 
 Not read: what analog samples, GPS, serial and other entries and control and status messages contain
-(`capture_module_messages` has their bytes); the CRCs of CAN and FlexRay.
+(`capture_module_messages` has their bytes); the CRCs of CAN and FlexRay; what a classic CAN frame carries
+whose length is above 8.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Any
 import dpkt
 import numpy as np
 
-from pcaplake.parser.engine.key_spaces import KeySpace, Select
+from pcaplake.parser.engine.key_spaces import KeySpace
 from pcaplake.parser.engine.layer import Column, Layer, Rows
 
 from .can import (
@@ -159,13 +160,9 @@ def _can_entry_layer(name: str, data_type: int, most: int, errors: int, **facts:
         name=name,
         under=[DATA[data_type]],
         total=lambda h: h.len + 5,
-        selects=_carried(errors),
+        selects=[CAN_WORD(lambda h: h.word & WORD, when=lambda h: ENTRY.flags & errors == 0)],
         **{"expect": lambda h: (h.len <= most) & _has_identifier(h)} | facts,
     )
-
-
-def _carried(errors: int) -> list[Select]:
-    return [CAN_WORD(lambda h: h.word & WORD, when=lambda h: ENTRY.flags & errors == 0)]
 
 
 LONG_CAN = Layer(  # a classic frame whose length is a DLC of 9 to 15, or wrong
@@ -174,7 +171,6 @@ LONG_CAN = Layer(  # a classic frame whose length is a DLC of 9 to 15, or wrong
     protocol="tecmp_can",
     total=lambda h: 5 + CLASSIC_BYTES,
     expect=lambda h: (h.len <= MOST_DLC) & _has_identifier(h),
-    selects=_carried(_CAN_ERRORS),
 )
 TECMP_CAN = _can_entry_layer(
     "tecmp_can",
@@ -362,7 +358,6 @@ ROWS = (
             **{
                 name: (value.where(TECMP_FLEXRAY.frame_id >= 1), value.where(ENTRY.flags & _SYMBOLS == 0))
                 for name, value in dict(
-                    frame_id=TECMP_FLEXRAY.frame_id,
                     cycle=TECMP_FLEXRAY.cycle,
                     payload_preamble=ENTRY.flags >> 4 & 1,
                     null_frame=ENTRY.flags & 1,
@@ -370,6 +365,10 @@ ROWS = (
                     startup=ENTRY.flags >> 1 & 1,
                 ).items()
             },
+            frame_id=(
+                TECMP_FLEXRAY.frame_id.where(TECMP_FLEXRAY.frame_id >= 1),
+                TECMP_FLEXRAY(0).where(ENTRY.flags & _SYMBOLS == 0),
+            ),
             errors=(ENTRY.flags >> 12 & 3) * 8,  # header CRC 8, frame CRC 16, as in link type 210
         ),
     ),
