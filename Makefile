@@ -144,7 +144,7 @@ images: ## build both container images with docker buildx (REGISTRY=host/path, P
 	docker buildx build --target worker --tag $(REGISTRY)pcaplake:$(VERSION) $(PLATFORM) $(PUSH) .
 	docker buildx build --target spark --tag $(REGISTRY)pcaplake-spark:$(VERSION) $(PLATFORM) $(PUSH) .
 
-dist: setup ## build the sdist and, from it, the wheel, in dist/ (docs/releasing.md)
+dist: $(VENV)/.installed ## build the sdist and, from it, the wheel, in dist/ (docs/releasing.md)
 	$(BIN)/python -m tools.release build
 
 release-check: setup ## check that all files state the version of worker/__init__.py and nothing is uncommitted

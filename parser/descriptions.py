@@ -132,7 +132,7 @@ COLUMNS: Final[dict[str, dict[str, str]]] = {
         "brs": "CAN FD: true if the data was sent at the higher bit rate.",
         "esi": "CAN FD: true if the sender was error passive.",
         "xl": "True for CAN XL.",
-        "dlc": "Data length code as in ISO 11898-1; null for CAN XL.",
+        "dlc": "Data length code as in ISO 11898-1; null for CAN XL, and if it cannot be.",
         "data_len": "Length of the data in bytes; of a remote frame, the bytes that it requests.",
         "error_class": "Error frame: sum of 1 transmit timeout, 2 lost arbitration, 4 controller, 8 protocol, 16 transceiver, "
         "32 no acknowledgment, 64 bus off, 128 bus error, 256 restarted, 512 counters. `decode_can_error` names the details.",
@@ -263,7 +263,8 @@ COLUMNS: Final[dict[str, dict[str, str]]] = {
         "latency_us": "Microseconds since that message.",
     },
     "dlt_messages": {
-        "dlt_version": "Protocol version: 1 or 2. Of version 2, only the base header is read: the payload is what follows it.",
+        "dlt_version": "Protocol version: 1 or 2; another one is a fault, and read as 1. "
+        "Of version 2, only the base header is read: the payload is what follows it.",
         "counter": "Message counter, modulo 256.",
         "ecu_id": "Name of the control unit that wrote the message.",
         "application_id": "Name of the application that wrote the message.",

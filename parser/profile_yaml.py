@@ -95,6 +95,7 @@ def _iterate_mapping(node: yaml.Node | None, where: str) -> Iterator[tuple[yaml.
             raise ProfileError(
                 f"a key of {where} must be a plain word or number, not {_describe_node(key)}", _line_number(key)
             )
+        key.value = _join_surrogates(key)
         text = str(_parse_integer(key)) if _describe_node_type(key) == "int" else key.value
         if text in seen:
             raise ProfileError(
@@ -143,7 +144,17 @@ def _read_text_scalar(node: yaml.Node, where: str) -> str:
         raise ProfileError(f"{where} must be a string, not {_describe_node(node)}{hint}", _line_number(node))
     if not node.value:
         raise ProfileError(f"{where} is empty; write a string or remove the line", _line_number(node))
-    return str(node.value)
+    return _join_surrogates(node)
+
+
+def _join_surrogates(node: yaml.Node) -> str:
+    """The text of a scalar. JSON escapes a character above U+FFFF as a pair of surrogates, which YAML leaves apart."""
+    try:
+        return str(node.value).encode("utf-16-le", "surrogatepass").decode("utf-16-le")
+    except UnicodeDecodeError as error:
+        raise ProfileError(
+            f"{node.value!a} has half a character; write the character itself", _line_number(node)
+        ) from error
 
 
 def _read_port_protocols(node: yaml.Node | None, where: str, protocols: Collection[str]) -> dict[int, str]:
@@ -163,7 +174,8 @@ def _read_protocol(node: yaml.Node, where: str, known: Collection[str]) -> str:
 
 def _read_can_protocols(node: yaml.Node | None, protocols: Collection[str]) -> list[dict[str, Any]]:
     """The fields of each `CanIdentifiers`."""
-    where, found, lines = "can.protocols", list[dict[str, Any]](), list[int]()
+    where, found = "can.protocols", list[dict[str, Any]]()
+    ranges: list[tuple[tuple[bool, int, int], yaml.ScalarNode]] = []  # (of 29 bits, first, last), key
     for key, value in _iterate_mapping(node, where):
         first, last = _read_identifiers(key, where)
         extended = last > _LAST_STANDARD
@@ -173,19 +185,28 @@ def _read_can_protocols(node: yaml.Node | None, protocols: Collection[str]) -> l
                 " write for example 0x500-0x57F",
                 _line_number(key),
             )
-        for entry, line in zip(found, lines, strict=True):
-            outside, inside = sorted([(entry["first"], entry["last"]), (first, last)], key=lambda r: r[0] - r[1])
-            apart = inside[1] < outside[0] or outside[1] < inside[0] or entry["extended"] != extended
-            if not apart and (inside == outside or not outside[0] <= inside[0] <= inside[1] <= outside[1]):
-                raise ProfileError(
-                    f"{where} has identifiers of {key.value} twice (first in line {line}); two ranges may"
-                    " overlap only if one lies inside the other",
-                    _line_number(key),
-                )
         protocol = _read_protocol(value, f"{where}.{key.value}", protocols)
         found.append({"first": first, "last": last, "extended": extended, "protocol": protocol})
-        lines.append(_line_number(key))
+        ranges.append(((extended, first, last), key))
+    _require_nested(ranges, where)
     return found
+
+
+def _require_nested(ranges: list[tuple[tuple[bool, int, int], yaml.ScalarNode]], where: str) -> None:
+    """Raise `ProfileError` if two ranges of identifiers of the same length are equal, or overlap in part."""
+    around: list[tuple[tuple[bool, int, int], yaml.ScalarNode]] = []  # each inside the one before it
+    for one in sorted(ranges, key=lambda r: (r[0][0], r[0][1], -r[0][2], _line_number(r[1]))):
+        (extended, first, last), key = one
+        while around and (around[-1][0][0] != extended or around[-1][0][2] < first):
+            around.pop()
+        if around and (last > around[-1][0][2] or around[-1][0] == one[0]):
+            before, after = sorted((around[-1][1], key), key=_line_number)
+            raise ProfileError(
+                f"{where} has identifiers of {after.value} twice (first in line {_line_number(before)}); two ranges may"
+                " overlap only if one lies inside the other",
+                _line_number(after),
+            )
+        around.append(one)
 
 
 def _read_identifiers(key: yaml.ScalarNode, where: str) -> tuple[int, int]:
@@ -273,9 +294,9 @@ def _compile_vehicle_pattern(node: yaml.Node | None) -> re.Pattern[str] | None:
     text = _read_text_scalar(node, "vehicle_id")
     try:
         pattern = re.compile(text)
-    except re.error as error:
+    except (re.error, OverflowError, RecursionError) as error:
         raise ProfileError(
-            f"vehicle_id is not a regular expression: {error}; correct {text!r}", _line_number(node)
+            f"vehicle_id is not a regular expression: {error}; correct {text[:200]!r}", _line_number(node)
         ) from error
     if "vehicle_id" not in pattern.groupindex:
         raise ProfileError(

@@ -10,27 +10,26 @@ import importlib
 import pkgutil
 import sys
 import tempfile
+import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 from pcaplake.parser import Profile, open_capture
 from pcaplake.parser.capture.programs import compiled_program
 from pcaplake.parser.capture.reader import DECODED
 from pcaplake.parser.engine import kernels as decode_kernels
 from pcaplake.parser.engine.decoder import choose_walk
-from pcaplake.parser.engine.kernel import Kernel
+from pcaplake.parser.engine.kernel import COMPILING_SECONDS, NOTICE, Kernel
 from pcaplake.signals.someip import kernels as payload_kernels
 from pcaplake.worker.lake.parquet import kernels as parquet_kernels
 
 OF_CAPTURES = (decode_kernels, parquet_kernels)
 """Packages of the kernels that read captures and write tables."""
 PACKAGES = (*OF_CAPTURES, payload_kernels)
-NOTICE = "compiling the decode kernels, once, about a minute"
 
 
 def kernels(packages: Iterable[ModuleType] = PACKAGES, profile: Profile | None = None) -> Iterator[Kernel]:
@@ -59,34 +58,34 @@ def compile_missing(
 ) -> None:
     """Compile the missing kernels that captures need. profile: as in `kernels`.
 
-    That takes a minute or two, so it calls `say` before, and shows a bar like `console.share`.
+    That takes minutes, so it calls `say` before, and shows a bar like `console.share`.
     """
-    missing = [kernel.dispatcher for kernel in kernels(OF_CAPTURES, profile) if not kernel.is_compiled]
-    if missing:
+    if not all(kernel.is_compiled for kernel in kernels(OF_CAPTURES, profile)):
         say(NOTICE)
-        with bar("compiling") as progress, follow_compilation(missing, progress):
+        with bar("compiling") as progress, follow_cpu_time(progress, COMPILING_SECONDS):
             save_images()
 
 
 @contextmanager
-def follow_compilation(missing: Collection[Any], progress: Callable[[float], None]) -> Iterator[None]:
-    """During the block, call `progress` with the share of these kernels that have been compiled, whenever it grows."""
-    from numba.core import event
+def follow_cpu_time(progress: Callable[[float], None], expected: float) -> Iterator[None]:
+    """During the block, call `progress` with the share of these CPU seconds that the process has used; at the end, with 1.
 
-    compiled = set()
+    One kernel takes three quarters of the time, so a count of compiled kernels would stand still.
+    """
+    start, ended = time.process_time(), threading.Event()
 
-    class Follower(event.Listener):  # type: ignore[misc]
-        def on_start(self, started: Any) -> None:
-            pass
+    def follow() -> None:
+        while not ended.wait(0.2):
+            progress(min((time.process_time() - start) / expected, 0.99))
 
-        def on_end(self, ended: Any) -> None:
-            kernel = ended.data["dispatcher"]
-            if kernel in missing and kernel not in compiled:
-                compiled.add(kernel)
-                progress(len(compiled) / len(missing))
-
-    with event.install_listener("numba:compile", Follower()):
+    thread = threading.Thread(target=follow, name="progress", daemon=True)
+    thread.start()
+    try:
         yield
+    finally:
+        ended.set()
+        thread.join()
+    progress(1.0)
 
 
 def save_images() -> None:

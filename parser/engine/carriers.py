@@ -33,13 +33,13 @@ class CarrierGraph:
             yield from self._claimants.get(keys, ())
 
     def _common_carriers(self) -> dict[Layer, frozenset[Layer]]:
-        """For each layer, the layers on every path to it. A layer after `then` has the carriers of the layer before it."""
+        """For each layer, the layers on every path to it. Those of `then` and `otherwise` have the carriers of the one before."""
         parents: dict[Layer, list[tuple[Layer, bool]]] = {layer: [] for layer in self._layers}
         for layer, children in self.children.items():
             for child in children:
                 parents[child].append((layer, True))
-            if layer.then is not None:
-                parents[layer.then].append((layer, False))
+            for beside in layer.beside:
+                parents[beside].append((layer, False))
         everything = frozenset(self._layers)
         above = {layer: everything if parents[layer] else frozenset[Layer]() for layer in self._layers}
         changed = True
@@ -77,7 +77,7 @@ class CarrierGraph:
         seen, todo = set[Layer](), [layer]
         while todo:
             here = todo.pop()
-            for child in (*self.children[here], *([here.then] if here.then and here is not layer else [])):
+            for child in (*self.children[here], *(here.beside if here is not layer else ())):
                 if child not in seen and not (within_packet and child.new_packet):
                     seen.add(child)
                     todo.append(child)
@@ -87,7 +87,7 @@ class CarrierGraph:
         """All layers that may carry one of these, at any depth, also in messages that are put together; and these."""
         carriers: dict[Layer, set[Layer]] = {layer: set() for layer in self._layers}
         for layer, children in self.children.items():
-            for child in (*children, *([layer.then] if layer.then else [])):
+            for child in (*children, *layer.beside):
                 carriers[child].add(layer)
         for kind in reassemblies:
             carriers[kind.message] |= {*kind.layers}

@@ -8,10 +8,22 @@ it compiles (`kernel_cache`).
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Callable
 from typing import Any, ClassVar
 
 from . import kernel_image
+
+log = logging.getLogger(__name__)
+COMPILING_SECONDS = 200
+"""CPU seconds that compiling all kernels takes on a server of 2024, on one core."""
+NOTICE = "compiling the decode kernels, once: up to three minutes of CPU time, and 2 GB of memory"
+
+
+@functools.cache
+def announce_compiling() -> None:
+    """Log that kernels are compiled, once in each process. Without a configured logger, it is one line on stderr."""
+    log.warning(NOTICE)
 
 
 class Intrinsic:
@@ -78,6 +90,7 @@ class Kernel(Helper):
         self.name = f"{module}.{function.__name__}{digest and '-'}{digest}"
         self._digest = digest
         self._entries: tuple[Callable[..., Any], ...] = (self._find_entries,)
+        self._announced = False  # whether the caller knows if numba compiles
 
     def __call__(self, *arguments: Any) -> Any:
         """Call the compiled function. Raises RuntimeError where the function would raise an exception."""
@@ -85,6 +98,10 @@ class Kernel(Helper):
             result = entry(*arguments)
             if result is not NotImplemented:  # else the entry is for other types
                 return result
+        if not self._announced:
+            self._announced = True
+            if not self.is_compiled:
+                announce_compiling()
         return self.dispatcher(*arguments)
 
     def _make_dispatcher(self) -> Any:
@@ -110,8 +127,8 @@ class Kernel(Helper):
         return found
 
     def use_numba(self) -> None:
-        """From now on, call the kernel through numba, which compiles it for all types that it gets."""
-        self._entries = ()
+        """From now on, call the kernel through numba, which compiles it for all types that it gets, and says nothing."""
+        self._entries, self._announced = (), True
 
     def _find_entries(self, *arguments: Any) -> Any:
         """The entry before the image is loaded."""

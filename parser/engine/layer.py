@@ -233,7 +233,8 @@ class Layer:
     name, protocol           in the table `faults`; in the column `protocol` of `packets` (by default the name)
     header, total, trailer   bytes of the header, of the whole layer, and behind the body
     unsized                  a total of this value means unknown: the layer gets all bytes of the carrier (default if no `total`)
-    check, expect            ranges that must hold; otherwise there is a fault, and `check` also ends the path
+    check, expect            ranges that must hold; if not, there is a fault, and `check` also ends the path
+    otherwise                the layer that reads the same bytes where a check does not hold; then that is no fault
     lossless                 ranges that hold unless a capture module says that it lost packets before this layer
     selects                  key spaces, tried in order; the first key that a layer claims selects the child
     repeats                  siblings follow until the carrier's span ends; "padded": zero bytes may follow them, and a
@@ -264,6 +265,7 @@ class Layer:
     trailer: Callable[[Any], Any] = lambda h: 0
     check: Callable[[Any], Any] | None = None
     expect: Callable[[Any], Any] | None = None
+    otherwise: Layer | None = None
     lossless: Callable[[Any], Any] | None = None
     selects: Sequence[Select] = ()
     repeats: bool | Literal["padded"] = False
@@ -328,6 +330,11 @@ class Layer:
                     shift, bits = shift + left, width
                     break
         return Term(self, at, shift, (1 << bits) - 1 if bits < 64 else -1, big)
+
+    @property
+    def beside(self) -> tuple[Layer, ...]:
+        """The layers that this one leads to and does not carry."""
+        return tuple(layer for layer in (self.then, self.otherwise) if layer is not None)
 
     def __call__(self, value: int | bool | str) -> Case:
         """A constant where this layer is present."""

@@ -277,6 +277,9 @@ class Program:
         if layer.then is not None and layer.repeats:
             raise CannotCompile(f"{layer.name} cannot both repeat and be followed by another layer")
         row[encoding.THEN] = self.number[layer.then] if layer.then is not None else -1
+        if layer.otherwise is not None and (layer.check is None or layer.otherwise.otherwise is not None):
+            raise CannotCompile(f"{layer.name}: `otherwise` needs a check, and its layer has no `otherwise` of its own")
+        row[encoding.OTHERWISE] = self.number[layer.otherwise] if layer.otherwise is not None else -1
         row[encoding.TAIL] = self.number[layer.tail] if layer.tail is not None else -1
         if layer.record is not None:
             r = layer.record

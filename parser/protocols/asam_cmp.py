@@ -8,6 +8,9 @@ message without a payload whose time is 0. The segments of a message are in cons
 An 11-bit identifier is in bits 28 to 18 of its word, and was in bits 10 to 0 in the first devices. The other 18 bits are 0, so
 a word that can only be of the old kind is read as such.
 
+A message whose length or type cannot be has its row and a fault. So has a FlexRay frame with the flag of a symbol, and a LIN
+frame that has data and the flag of a wake-up; a symbol alone has no frame id.
+
 Not read: what analog, GPIO and other payloads and control, status and vendor messages contain (`capture_module_messages` has
 their bytes); the CRC and the position of the error of a CAN frame, and the frame CRC of FlexRay.
 """
@@ -20,8 +23,8 @@ from pcaplake.parser.engine.key_spaces import KeySpace
 from pcaplake.parser.engine.layer import Case, Column, Layer, Rows, Term
 from pcaplake.parser.engine.pieces import Segments
 
-from .can import CAN_WORD, STANDARD, WORD
-from .ethernet import CARRIED_FRAME, UDP_PORT, Bare, Empty, is_never_right
+from .can import CAN_WORD, DLC_BYTES, STANDARD, WORD
+from .ethernet import CARRIED_FRAME, UDP_PORT, Bare, Empty
 from .lin import error_sums
 from .tecmp import CMP_VERSIONS, MODULE
 
@@ -33,7 +36,6 @@ SEGMENT_BITS = 0xC00
 # framing, dominant level too short, too long
 _LIN_ERRORS = error_sums({0x01: 8, 0x02: 64, 0x04: 4, 0x08: 1, 0x10: 128, 0x20: 2, 0x40: 256, 0x80: 512})
 _HAS_ERRORS = {errors: int(errors > 0) for errors in range(1 << 10)}
-_REQUESTED = {dlc: min(dlc, 8) for dlc in range(16)}  # bytes, of a remote frame
 _ERRORS, _REMOTE = 0x3FF << 48, 1 << 30  # in the first 8 bytes of a CAN payload
 _UPPER = 1 << 18, (1 << 29) - 1  # words of 11-bit identifiers, but 0, in the upper bits
 _SYMBOLS = 0xA0  # flags of a FlexRay payload: wake-up and collision avoidance symbol
@@ -131,8 +133,14 @@ OTHER_MESSAGE = Layer(
     repeats="padded",
 )
 SEGMENT = Layer(Empty, name="cmp_segment", under=[PAYLOAD.where(lambda v: v & SEGMENT_BITS != 0)], header=lambda h: 0)
-INVALID_PAYLOAD = Layer(
-    Empty, name="cmp_invalid", protocol="cmp", under=[PAYLOAD[INVALID]], header=lambda h: 0, check=is_never_right
+INVALID_PAYLOAD: Layer = Layer(
+    Bare,
+    name="cmp_invalid",
+    protocol="cmp",
+    bare=True,
+    under=[PAYLOAD[INVALID]],
+    header=lambda h: 0,
+    expect=lambda h: Term(INVALID_PAYLOAD, 0) & 0 >= 1,  # always a fault
 )
 OTHER_PAYLOAD = Layer(
     Bare,
@@ -152,9 +160,8 @@ def _can_layer(name: str, payload_type: int, most: int, empty: int) -> Layer:
         bare=True,
         under=[PAYLOAD[payload_type]],
         total=lambda h: h.len + 16,
-        check=lambda h: h.len <= most,
         # of an 11-bit identifier, the other 18 bits are 0, wherever it is
-        expect=lambda h: (h.extended == 1) | (h.id & 0x3FFFF == 0) | (h.id & 0x1FFFF800 == 0),
+        expect=lambda h: (h.len <= most) & ((h.extended == 1) | (h.id & 0x3FFFF == 0) | (h.id & 0x1FFFF800 == 0)),
     )
     head = Term(layer, 0)
     layer.selects = [
@@ -172,9 +179,16 @@ CMP_LIN = Layer(
     bare=True,
     under=[PAYLOAD[LIN]],
     total=lambda h: h.len + 8,
-    check=lambda h: h.len <= 8,
+    expect=lambda h: (h.len <= 8) & ((h.len == 0) | (h.wake_up == 0)),
 )
-CMP_FLEXRAY = Layer(FlexRayPayload, name="cmp_flexray", bare=True, under=[PAYLOAD[FLEXRAY]], total=lambda h: h.len + 14)
+CMP_FLEXRAY = Layer(
+    FlexRayPayload,
+    name="cmp_flexray",
+    bare=True,
+    under=[PAYLOAD[FLEXRAY]],
+    total=lambda h: h.len + 14,
+    expect=lambda h: (h.frame_id & 0x7FF == 0) | (h.flags & _SYMBOLS == 0),
+)
 CMP_ETHERNET = Layer(
     EthernetPayload,
     name="cmp_ethernet",
@@ -238,6 +252,11 @@ def _can_columns(layer: Layer) -> dict[str, Column]:
     )
 
 
+def _beside_wake_up(value: Term) -> tuple[Case, ...]:
+    """Of a LIN frame with data, not of a wake-up alone, of which this byte is the pulse."""
+    return value.where(CMP_LIN.len >= 1), value.where(CMP_LIN.wake_up == 0)
+
+
 def _other_columns(message: Layer) -> dict[str, Column]:
     return dict(
         bus_time_ns=message.time,
@@ -258,7 +277,7 @@ ROWS = (
             **_can_columns(CMP_CAN),
             rtr=CMP_CAN.rtr,
             fd=CMP_CAN(False),
-            data_len=(CMP_CAN.len.where(CMP_CAN.rtr == 0), CMP_CAN.dlc.via(_REQUESTED), CMP_CAN.len),
+            data_len=(CMP_CAN.len.where(CMP_CAN.rtr == 0), CMP_CAN.dlc.via(DLC_BYTES), CMP_CAN.len),
         ),
     ),
     Rows(
@@ -277,8 +296,8 @@ ROWS = (
         CMP_LIN,
         dict(
             **_BUS,
-            lin_id=CMP_LIN.id.where(CMP_LIN.wake_up == 0),
-            parity=CMP_LIN.parity.where(CMP_LIN.wake_up == 0),
+            lin_id=_beside_wake_up(CMP_LIN.id),
+            parity=_beside_wake_up(CMP_LIN.parity),
             checksum=CMP_LIN.checksum.where(CMP_LIN.len >= 1),
             errors=CMP_LIN.errors.via(_LIN_ERRORS),
             event=CMP_LIN(0xB0B00004).where(CMP_LIN.wake_up == 1),
@@ -290,7 +309,7 @@ ROWS = (
         dict(
             **_BUS,
             **{
-                name: value.where(CMP_FLEXRAY.flags & _SYMBOLS == 0)
+                name: (value.where(CMP_FLEXRAY.frame_id & 0x7FF >= 1), value.where(CMP_FLEXRAY.flags & _SYMBOLS == 0))
                 for name, value in dict(
                     frame_id=CMP_FLEXRAY.frame_id & 0x7FF,
                     cycle=CMP_FLEXRAY.cycle & 0x3F,
@@ -305,5 +324,8 @@ ROWS = (
         ),
     ),
     Rows("capture_module_messages", OTHER_MESSAGE, _other_columns(OTHER_MESSAGE)),
-    Rows("capture_module_messages", OTHER_PAYLOAD, {**_other_columns(MESSAGE), "bus": _BUS["bus"]}),
+    *(
+        Rows("capture_module_messages", layer, {**_other_columns(MESSAGE), "bus": _BUS["bus"]})
+        for layer in (OTHER_PAYLOAD, INVALID_PAYLOAD)
+    ),
 )

@@ -4,7 +4,8 @@ Layout: IEEE 1722-2016, and 1722-2025 for CAN XL and version 2 of CAN; Open1722 
 packet-ieee1722.c.
 
 The length of an ACF message counts units of 4 bytes, of which up to 3 bytes at its end are padding. The channel of FlexRay is 1
-for A, 2 for B, 3 for both. Of a CAN XL frame in several messages the parts are put together.
+for A, 2 for B, 3 for both. Of a CAN XL frame in several messages the parts are put together. A message that is longer than its
+frame can be has its row and a fault.
 
 Not read: audio, video and other media, of which `avtp_pdus` has the header; what follows the subtype of control messages
 (ADP, AECP, ACMP, MAAP) and encrypted PDUs; ACF messages other than CAN, LIN and FlexRay.
@@ -18,12 +19,12 @@ from typing import Any
 
 import dpkt
 
-from pcaplake.parser.engine.key_spaces import Claim, KeySpace
+from pcaplake.parser.engine.key_spaces import KeySpace
 from pcaplake.parser.engine.layer import Case, Column, Layer, Rows, Term
 from pcaplake.parser.engine.pieces import Segments
 
 from .can import ABOVE_STANDARD, CAN_WORD, EXTENDED, FD_DLC, STANDARD, split_identifier_cases
-from .ethernet import ETHERTYPE, UDP_PORT, Empty, is_never_right
+from .ethernet import ETHERTYPE, UDP_PORT, Empty
 
 SUBTYPE, CONTROL = KeySpace("AVTP subtype", 8), KeySpace("AVTP control format", 1)
 MESSAGE, UDP_CARRIED = KeySpace("ACF message type and length"), KeySpace("AVTP in UDP", 1)
@@ -168,7 +169,6 @@ ACF = Layer(
     repeats=True,
     selects=[MESSAGE(lambda h: h.word)],
 )
-_LIMITS: dict[int, int] = {}  # of each type of message, the greatest length in units of 4 bytes
 
 
 def _units(packet: type[dpkt.Packet], most: int) -> int:
@@ -182,20 +182,23 @@ def _message_bytes(h: Any) -> Any:
 
 
 def _message_layer(packet: type[dpkt.Packet], name: str, kind: int, most: int) -> Layer:
-    limit = _LIMITS[kind] = _units(packet, most)
     return Layer(
         packet,
         name=name,
-        under=[MESSAGE[kind << 9 : (kind << 9 | limit) + 1]],
+        under=[MESSAGE[kind << 9 : (kind + 1) << 9]],
         total=_message_bytes,
         trailer=lambda h: h.pad,
+        expect=lambda h: ACF.len <= _units(packet, most),
     )
 
 
 def _can_layer(packet: type[dpkt.Packet], name: str, kind: int) -> Layer:
     layer = _message_layer(packet, name, kind, 64)
-    layer.expect = lambda h: (h.extended == 1) | (h.id & ABOVE_STANDARD == 0)
-    layer.check = lambda h: (layer.fd == 1) | (ACF.len <= _units(packet, 8))
+    layer.expect = lambda h: (
+        (ACF.len <= _units(packet, 64))
+        & ((layer.fd == 1) | (ACF.len <= _units(packet, 8)))
+        & ((layer.extended == 1) | (layer.id & ABOVE_STANDARD == 0))
+    )
     layer.bus = lambda h: h.bus_id
     # a remote frame carries nothing; both flags are in different fields of the two versions
     remote, extended = (0x10, 0x08) if packet in (CanMessage, CanBrief) else (0x1000, 0x0800)
@@ -214,20 +217,6 @@ CAN_LAYERS = (
 )
 ACF_LIN = _message_layer(LinMessage, "acf_lin", LIN, 8)
 ACF_FLEXRAY = _message_layer(FlexRayMessage, "acf_flexray", FLEXRAY, 254)
-
-
-def _overlong_claim(kind: int, limit: int) -> Claim:
-    return MESSAGE[(kind << 9 | limit) + 1 : (kind + 1) << 9]
-
-
-OVERLONG = Layer(
-    Empty,
-    name="acf_overlong",
-    protocol="acf",
-    under=[_overlong_claim(kind, limit) for kind, limit in _LIMITS.items()],
-    header=lambda h: 0,
-    check=is_never_right,
-)
 
 
 def _xl_layers(packet: type[dpkt.Packet], name: str, kind: int, part: KeySpace) -> tuple[Layer, Layer, Layer]:
@@ -252,7 +241,7 @@ _XL_BRIEF_MESSAGE, ACF_XL_BRIEF, XL_BRIEF_SEGMENT = _xl_layers(
     CanXlBrief, "acf_canxl_brief", CAN_XL_BRIEF, XL_BRIEF_PART
 )
 LAYERS = (
-    *(ENCAPSULATION, AVTP, NON_TIMED, TIMED, STREAM, CLOCK, OTHER, ACF, *CAN_LAYERS, ACF_LIN, ACF_FLEXRAY, OVERLONG),
+    *(ENCAPSULATION, AVTP, NON_TIMED, TIMED, STREAM, CLOCK, OTHER, ACF, *CAN_LAYERS, ACF_LIN, ACF_FLEXRAY),
     *(_XL_MESSAGE, ACF_XL, XL_SEGMENT, _XL_BRIEF_MESSAGE, ACF_XL_BRIEF, XL_BRIEF_SEGMENT),
 )
 _XL_SEGMENTS = XL_SEGMENT, XL_BRIEF_SEGMENT

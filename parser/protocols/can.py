@@ -9,8 +9,8 @@ In a CAN XL frame that word has the priority and the VCID, and other bits are 0.
 link type 227, too. So a word that can only be of the other byte order is read in that one.
 72 captured bytes or the FDF flag mean CAN FD. So do more than 8 data bytes, but these are also a fault: old kernels do
 not set the flag. The XL flag means CAN XL, and the error bit an error frame. All other frames are classic CAN.
-The length of a remote frame is the number of bytes that it requests. It has no data: the record may end
-before them, and they are no payload if it does not.
+The length of a remote frame is the number of bytes that it requests, or a DLC of 9 to 15, which requests 8. It has no data: the
+record may end before them, and they are no payload if it does not.
 
 Not read: the bits SEC and RRS of CAN XL. The bytes of an error frame are in `payload`; `decode_can_error`
 explains them.
@@ -34,7 +34,7 @@ XL_FLAG, ERROR_FLAG, SLL_FD = KeySpace("CAN XL flag", 1), KeySpace("CAN error fl
 XL_WORD, ERROR_FRAME = KeySpace("CAN XL word", 1), KeySpace("CAN error frame", 1)
 REMOTE_FLAG, FD_FLAG = KeySpace("CAN remote flag", 1), KeySpace("CAN FD flag", 1)
 REMOTE_LEN, REMOTE_CAPTURED = KeySpace("CAN length of a remote frame"), KeySpace("CAN captured bytes of a remote frame")
-BARE_REMOTE_LEN = KeySpace("CAN length of a remote frame in 8 bytes")
+SHORT_REMOTE_LEN = KeySpace("CAN length of a remote frame that has no room for more than 8 bytes")
 CAPTURED = KeySpace("CAN captured bytes")
 # one 16-bit word, in either byte order
 KIND = KeySpace("CAN length and flags")
@@ -44,6 +44,8 @@ CAN_WORD, WORD, EXTENDED = KeySpace("CAN identifier", 32, sparse=True), 0x9FFF_F
 FD_BYTES = 72  # captured size of every CAN FD frame from the Linux kernel, whatever its length
 FDF, XLF = 0x04, 0x80
 FD_DLC = {**{n: n for n in range(9)}, 12: 9, 16: 10, 20: 11, 24: 12, 32: 13, 48: 14, 64: 15}  # ISO 11898-1
+CLASSIC_BYTES, MOST_DLC = 8, 15  # of a classic frame: most data; a DLC of 9 to 15 means 8 bytes, ISO 11898-1
+DLC, DLC_BYTES = {n: n for n in range(MOST_DLC + 1)}, {n: min(n, CLASSIC_BYTES) for n in range(MOST_DLC + 1)}
 STANDARD, ABOVE_STANDARD = 0x7FF, 0x1FFF_F800  # identifier bits of a standard frame; the bits above them
 XL_RESERVED, XL_RESERVED_SWAPPED = 0xFF00_F800, 0x00F8_00FF  # bits beside priority and VCID, in either byte order
 EXTENDED_OR_ERROR = 0xA000_0000
@@ -118,20 +120,19 @@ MARKED_REMOTE = Layer(
     header=lambda h: 0,
     selects=[REMOTE_CAPTURED(SPAN), *_OTHERS, REMOTE_LEN(lambda h: h.len)],
 )
-BARE_REMOTE = Layer(
+SHORT_REMOTE = Layer(
     SocketCan,
-    name="socketcan_remote_8",
+    name="socketcan_remote_short",
     protocol="socketcan",
-    under=[REMOTE_CAPTURED[8]],
+    under=[REMOTE_CAPTURED[8 : 8 + CLASSIC_BYTES + 1]],
     header=lambda h: 0,
-    selects=[*_OTHERS, BARE_REMOTE_LEN(lambda h: h.len)],
+    selects=[*_OTHERS, SHORT_REMOTE_LEN(lambda h: h.len)],
 )
-REMOTE = Layer(SocketCan, name="can_remote", protocol="can", under=[BARE_REMOTE_LEN[n] for n in range(9)])
-REMOTE_PADDED = Layer(  # the bytes behind the header are unused, not data
+REMOTE = Layer(  # the bytes behind the header are unused, not data
     SocketCan,
-    name="can_remote_padded",
+    name="can_remote",
     protocol="can",
-    under=[REMOTE_LEN[n] for n in range(9)],
+    under=[REMOTE_LEN[: CLASSIC_BYTES + 1], SHORT_REMOTE_LEN[: MOST_DLC + 1]],
     total=lambda h: 8,
 )
 CLASSIC = Layer(
@@ -160,7 +161,8 @@ UNMARKED_FD = Layer(
     name="canfd_unmarked",
     protocol="canfd",
     under=[
-        *(key[n] for key in (REMOTE_LEN, BARE_REMOTE_LEN) for n in range(9, XLF)),
+        REMOTE_LEN[CLASSIC_BYTES + 1 : XLF],
+        SHORT_REMOTE_LEN[MOST_DLC + 1 : XLF],
         *_length_and_flags_claims(lambda length, flags: (length > 8) & (length & XLF == 0) & (flags & FDF == 0)),
     ],
     total=lambda h: h.len + 8,
@@ -199,9 +201,8 @@ LAYERS = (
     *GATES,
     LONG,
     MARKED_REMOTE,
-    BARE_REMOTE,
+    SHORT_REMOTE,
     REMOTE,
-    REMOTE_PADDED,
     CLASSIC,
     FD,
     UNMARKED_FD,
@@ -271,7 +272,7 @@ def _classic_frame_rows(layer: Layer) -> Rows:
             fd=layer(False),
             xl=layer(False),
             dlc=(layer.len8_dlc.where(layer.len8_dlc.between(9, 15)), layer.len),
-            data_len=layer.len,
+            data_len=layer.len.via(DLC_BYTES) if layer is REMOTE else layer.len,
         ),
     )
 
@@ -285,7 +286,6 @@ def _xl_word_cases(read: Callable[[Term], Term]) -> Iterator[Case | Term]:
 
 ROWS = (
     _classic_frame_rows(REMOTE),
-    _classic_frame_rows(REMOTE_PADDED),
     _classic_frame_rows(CLASSIC),
     _fd_frame_rows(FD),
     _fd_frame_rows(UNMARKED_FD),

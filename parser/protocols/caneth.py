@@ -3,12 +3,14 @@
 Layout: Wireshark packet-caneth.c.
 
 After a header, up to 16 frames of 15 bytes follow: 8 bytes of data, of which the length says how many count, and a byte each
-for an extended identifier and a remote frame.
+for an extended identifier and a remote frame. A length of 9 to 15 is a DLC, which means 8 bytes; a greater one is a fault.
 
-Not read: options at the end of the datagram.
+Not read: options at the end of the datagram; what a frame carries whose length is above 8.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import dpkt
 
@@ -16,7 +18,17 @@ from pcaplake.parser.engine.kernels import encoding
 from pcaplake.parser.engine.key_spaces import KeySpace
 from pcaplake.parser.engine.layer import Layer, Rows, packet_field
 
-from .can import ABOVE_STANDARD, CAN_WORD, DIRECTION, EXTENDED, STANDARD, split_identifier_cases
+from .can import (
+    ABOVE_STANDARD,
+    CAN_WORD,
+    CLASSIC_BYTES,
+    DIRECTION,
+    DLC,
+    EXTENDED,
+    MOST_DLC,
+    STANDARD,
+    split_identifier_cases,
+)
 from .ethernet import UDP_PORT
 
 FRAMES = KeySpace("CAN-ETH frames", 1)
@@ -40,6 +52,21 @@ CANETH = Layer(
     check=lambda h: (h.magic == MAGIC) & (h.version == 1) & (h.count <= 16),
     selects=[FRAMES(lambda h: 0)],
 )
+
+
+def _has_identifier(header: Any) -> Any:
+    return (header.word & ABOVE_STANDARD == 0) | (header.extended >= 1)
+
+
+LONG_FRAME = Layer(
+    CanEthFrame,
+    name="caneth_long_frame",
+    protocol="caneth",
+    header=lambda h: 5,
+    total=lambda h: FRAME_BYTES,
+    trailer=lambda h: FRAME_BYTES - 5 - CLASSIC_BYTES,
+    expect=lambda h: (h.len <= MOST_DLC) & _has_identifier(h),
+)
 FRAME: Layer = Layer(
     CanEthFrame,
     name="caneth_frame",
@@ -48,31 +75,37 @@ FRAME: Layer = Layer(
     header=lambda h: 5,
     total=lambda h: FRAME_BYTES,
     trailer=lambda h: h.len * -1 + 10,
-    check=lambda h: h.len <= 8,
-    expect=lambda h: (h.word & ABOVE_STANDARD == 0) | (h.extended >= 1),
+    check=lambda h: h.len <= CLASSIC_BYTES,
+    expect=_has_identifier,
+    otherwise=LONG_FRAME,
     repeats=True,
     selects=[  # a remote frame carries nothing
         CAN_WORD(lambda h: h.word & STANDARD, when=lambda h: h.flags == 0),
         CAN_WORD(lambda h: h.id + EXTENDED, when=lambda h: FRAME.flags.between(1, 0xFF)),
     ],
 )
-LAYERS = (CANETH, FRAME)
-ROWS = (
-    Rows(
+LONG_FRAME.then = FRAME
+LAYERS = (CANETH, FRAME, LONG_FRAME)
+
+
+def _rows(layer: Layer) -> Rows:
+    return Rows(
         "can_frames",
-        FRAME,
+        layer,
         dict(
             bus=packet_field(encoding.NAMED).text("interface"),
-            source=FRAME("caneth"),
-            can_id=split_identifier_cases(FRAME, FRAME.extended >= 1),
-            extended=(FRAME(True).where(FRAME.extended >= 1), FRAME(False)),
-            rtr=(FRAME(True).where(FRAME.rtr >= 1), FRAME(False)),
-            error=FRAME(False),
-            fd=FRAME(False),
-            xl=FRAME(False),
-            dlc=FRAME.len,
-            data_len=FRAME.len,
+            source=layer("caneth"),
+            can_id=split_identifier_cases(layer, layer.extended >= 1),
+            extended=(layer(True).where(layer.extended >= 1), layer(False)),
+            rtr=(layer(True).where(layer.rtr >= 1), layer(False)),
+            error=layer(False),
+            fd=layer(False),
+            xl=layer(False),
+            dlc=layer.len if layer is FRAME else layer.len.via(DLC),
+            data_len=layer.len if layer is FRAME else layer(CLASSIC_BYTES),
             direction=DIRECTION,
         ),
-    ),
-)
+    )
+
+
+ROWS = _rows(FRAME), _rows(LONG_FRAME)

@@ -1,7 +1,8 @@
 """DLT, logs and traces over UDP and TCP.
 
 The first byte says which of four parts follow the standard header. Each part is a layer, and its key is that byte without the
-bits of the parts before it. A daemon may send a serial header before each message.
+bits of the parts before it. A daemon may send a serial header before each message. A version above 2, which is none, is read as
+version 1 and is a fault.
 
 Layout: AUTOSAR PRS_LogAndTraceProtocol; dlt-daemon dlt_protocol.h, dlt_protocol_v2.md; Wireshark packet-dlt.c.
 
@@ -69,7 +70,7 @@ def message_bytes(data: bytes | bytearray, at: int) -> int:
     """The length of the message at data[at:], one byte more than there are if that is not known yet; 0 if it is too short."""
     serial = len(SERIAL_HEADER) if data.startswith(SERIAL_HEADER, at) else 0
     start = at + serial
-    first, least = (5, Dlt2.__hdr_len__) if data[start : start + 1] >= b"\x40" else (2, Dlt.__hdr_len__)
+    first, least = (5, Dlt2.__hdr_len__) if b"\x40" <= data[start : start + 1] < b"\x60" else (2, Dlt.__hdr_len__)
     if len(data) - start < first + 2:
         return len(data) - at + 1
     length = int.from_bytes(data[start + first : start + first + 2], "big")
@@ -82,7 +83,7 @@ MESSAGE = Layer(  # a datagram, or a message of a stream, of either version
     protocol="dlt",
     under=[UDP_PORT[3490], IN_STREAM[0]],
     header=lambda h: 0,
-    check=lambda h: (h.version >= 1) & (h.version <= 2),
+    check=lambda h: h.version >= 1,
     selects=[BEGINNING(lambda h: h.word), VERSION(lambda h: h.version)],
 )
 SERIAL = Layer(
@@ -94,9 +95,10 @@ SERIAL = Layer(
 )
 DLT = Layer(
     Dlt,
-    under=[VERSION[1]],
+    under=[VERSION[1], VERSION[3:]],
     total=lambda h: h.length,
-    check=lambda h: h.version == 1,
+    check=lambda h: (h.version == 1) | (h.version >= 3),
+    expect=lambda h: h.version == 1,
     repeats=True,
     selects=[PARTS(lambda h: h.parts)],
 )

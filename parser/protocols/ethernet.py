@@ -46,11 +46,6 @@ class Empty(dpkt.Packet):
     __hdr__ = (("first", "B", 0),)
 
 
-def is_never_right(header: Any) -> Any:
-    """The check of an `Empty` layer that is a fault wherever it is found."""
-    return header.first >= 256
-
-
 class Bare(dpkt.Packet):
     """A layer of which no byte needs to be present."""
 

@@ -1,7 +1,8 @@
 """PTP version 2 in UDP ports 319 and 320, and gPTP in Ethernet.
 
 A Follow_Up finds its Sync, and a response the Delay_Req or Pdelay_Req that it answers. A time has 48 bits of seconds and 32 of
-nanoseconds, and a correction counts parts of 2^-16 ns, so both are read from their bytes.
+nanoseconds, and a correction counts parts of 2^-16 ns, so both are read from their bytes. A time that does not fit into 63 bits
+of nanoseconds, or has a second of nanoseconds or more, is null and a fault; one that IEEE 802.1AS reserves is null.
 
 Layout: IEEE 1588-2008, IEEE 802.1AS-2020; Wireshark packet-ptp.c.
 
@@ -15,14 +16,14 @@ from typing import Any
 import dpkt
 import numpy as np
 
-from pcaplake.parser.engine.key_spaces import KeySpace
-from pcaplake.parser.engine.layer import Column, FixedBytes, Layer, Rows
+from pcaplake.parser.engine.key_spaces import Claim, KeySpace
+from pcaplake.parser.engine.layer import Column, FixedBytes, Layer, Range, Rows, Term
 from pcaplake.parser.engine.pairing import Pairing
 from pcaplake.parser.engine.pieces import SECOND
 
 from .ethernet import ETHERTYPE, UDP_PORT
 
-MESSAGE_TYPE = KeySpace("PTP message type", 4)
+MESSAGE_TYPE = KeySpace("PTP message type", 8)  # with the major SDO id
 SYNC, DELAY_REQ, PDELAY_REQ, PDELAY_RESP, FOLLOW_UP, DELAY_RESP, PDELAY_RESP_FOLLOW_UP, ANNOUNCE = (
     0,
     1,
@@ -34,6 +35,8 @@ SYNC, DELAY_REQ, PDELAY_REQ, PDELAY_RESP, FOLLOW_UP, DELAY_RESP, PDELAY_RESP_FOL
     11,
 )
 TWO_STEP, GPTP = 0x02, 1
+# the first bytes of messages whose time is reserved; so is that of a Sync of two steps: IEEE 802.1AS 10.6 and 11.4
+RESERVED = GPTP << 4 | PDELAY_REQ, GPTP << 4 | ANNOUNCE
 LAST_SECOND = 2**63 // 10**9
 _HEADER = (
     ("kind", "B", 0x10),
@@ -75,21 +78,42 @@ PTP = Layer(
     header=lambda h: 0,
     total=lambda h: h.length,
     check=lambda h: (h.version == 2) & (h.length >= Ptp.__hdr_len__),
-    selects=[MESSAGE_TYPE(lambda h: h.message_type)],
+    selects=[MESSAGE_TYPE(lambda h: h.kind)],
 )
-TIMED = Layer(
+
+
+def _messages(*types: int, reserved: bool = False) -> Claim:
+    """Messages of these types; reserved: those whose time IEEE 802.1AS reserves, or all others."""
+    return MESSAGE_TYPE.where(lambda v: np.isin(v & 15, types) & (np.isin(v, RESERVED) == reserved))
+
+
+def _time_is_possible(layer: Layer) -> Range:
+    seconds, nanoseconds = Term(layer, 34) >> 16, Term(layer, 40) >> 32
+    # the first byte and the flag of two steps, with which the time of a Sync is reserved
+    two_step = (Term(layer, 0) >> 9 & (0xFF << 47 | 1)) == (GPTP << 4 | SYNC) << 47 | 1
+    return ((nanoseconds <= SECOND - 1) | two_step) & ((seconds <= LAST_SECOND - 1) | two_step)
+
+
+TIMED: Layer = Layer(
     PtpTimed,
     name="ptp_timed",
     protocol="ptp",
-    under=[MESSAGE_TYPE[n] for n in (SYNC, DELAY_REQ, PDELAY_REQ, FOLLOW_UP, ANNOUNCE)],
+    under=[_messages(SYNC, DELAY_REQ, PDELAY_REQ, FOLLOW_UP, ANNOUNCE)],
+    expect=lambda h: _time_is_possible(TIMED),
 )
-RESPONSE = Layer(
+RESPONSE: Layer = Layer(
     PtpResponse,
     name="ptp_response",
     protocol="ptp",
-    under=[MESSAGE_TYPE[n] for n in (PDELAY_RESP, DELAY_RESP, PDELAY_RESP_FOLLOW_UP)],
+    under=[_messages(PDELAY_RESP, DELAY_RESP, PDELAY_RESP_FOLLOW_UP)],
+    expect=lambda h: _time_is_possible(RESPONSE),
 )
-UNTIMED = Layer(Ptp, name="ptp_untimed", protocol="ptp", under=[MESSAGE_TYPE[4:8], MESSAGE_TYPE[12:]])
+UNTIMED = Layer(
+    Ptp,
+    name="ptp_untimed",
+    protocol="ptp",
+    under=[_messages(*range(4, 8), *range(12, 16)), _messages(PDELAY_REQ, ANNOUNCE, reserved=True)],
+)
 LAYERS = (PTP, TIMED, RESPONSE, UNTIMED)
 
 
@@ -100,10 +124,7 @@ def _read_correction(fields: Any) -> tuple[Any, Any]:
 
 def _read_time(messages: Any) -> tuple[Any, Any]:
     """Nanoseconds, and whether they are a time, of the header and the time in each row of uint8[n, 44]."""
-    kind, sdo = messages[:, 0] & 15, messages[:, 0] >> 4
-    # IEEE 802.1AS 10.6 and 11.4: these bytes are reserved
-    two_step = (kind == SYNC) & (messages[:, 6] & TWO_STEP != 0)
-    reserved = (sdo == GPTP) & ((kind == PDELAY_REQ) | (kind == ANNOUNCE) | two_step)
+    reserved = (messages[:, 0] == GPTP << 4 | SYNC) & (messages[:, 6] & TWO_STEP != 0)
     words = np.ascontiguousarray(messages[:, 34:]).view(">u2").astype(np.int64)
     seconds, nanoseconds = words[:, :3] @ [1 << 32, 1 << 16, 1], words[:, 3:] @ [1 << 16, 1]
     valid = ~reserved & (nanoseconds < SECOND) & (seconds < LAST_SECOND)

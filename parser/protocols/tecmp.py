@@ -7,8 +7,12 @@ goes on and libtecmp does not; pcaplake goes on, unless the first 8 bytes of the
 to send, has the entries of a logging stream. The length in a remote frame of CAN is the number of bytes that it requests; it has
 no data.
 
+The length of a classic CAN frame may be a DLC of 9 to 15, which means 8 bytes. On a disturbed bus it may be anything: then the
+frame has its row, too, and a fault. So has a FlexRay frame with the flag of a symbol; a symbol alone has no frame id.
+
 Not read: what analog samples, GPS, serial and other entries and control and status messages contain
-(`capture_module_messages` has their bytes); the CRCs of CAN and FlexRay.
+(`capture_module_messages` has their bytes); the CRCs of CAN and FlexRay; what a classic CAN frame carries
+whose length is above 8.
 """
 
 from __future__ import annotations
@@ -21,7 +25,17 @@ import numpy as np
 from pcaplake.parser.engine.key_spaces import KeySpace
 from pcaplake.parser.engine.layer import Column, Layer, Rows
 
-from .can import ABOVE_STANDARD, CAN_WORD, FD_DLC, WORD, can_identifier_cases
+from .can import (
+    ABOVE_STANDARD,
+    CAN_WORD,
+    CLASSIC_BYTES,
+    DLC,
+    DLC_BYTES,
+    FD_DLC,
+    MOST_DLC,
+    WORD,
+    can_identifier_cases,
+)
 from .ethernet import CARRIED_FRAME, ETHERTYPE, Empty
 from .lin import error_sums
 
@@ -30,7 +44,6 @@ CMP_VERSIONS = slice(1, 16)
 MESSAGE = KeySpace("TECMP message type", 8)
 DATA = KeySpace("TECMP data type")
 REMOTE = KeySpace("TECMP data type of a remote frame")
-LIN_LENGTH = KeySpace("TECMP LIN length", 8)
 STATUS_HEADER, BUSES = KeySpace("TECMP bus status", 1), KeySpace("TECMP buses of a bus status", 1)
 BUS_STATUS, LOGGING_STREAM, REPLAY_DATA = 2, 3, 10
 MESSAGE_TYPES = {0: "control", 1: "status", 2: "bus_status", 3: "data", 4: "configuration", 10: "replay", 11: "counter"}
@@ -144,19 +157,33 @@ def _has_identifier(header: Any) -> Any:
     return (header.word & ABOVE_STANDARD == 0) | (header.extended == 1)
 
 
-def _can_entry_layer(name: str, data_type: int, most: int, errors: int) -> Layer:
+def _can_entry_layer(name: str, data_type: int, most: int, errors: int, **facts: Any) -> Layer:
     return Layer(
         CanEntry,
         name=name,
         under=[DATA[data_type]],
         total=lambda h: h.len + 5,
-        check=lambda h: h.len <= most,
-        expect=_has_identifier,
         selects=[CAN_WORD(lambda h: h.word & WORD, when=lambda h: ENTRY.flags & errors == 0)],
+        **{"expect": lambda h: (h.len <= most) & _has_identifier(h)} | facts,
     )
 
 
-TECMP_CAN = _can_entry_layer("tecmp_can", CAN, 8, _CAN_ERRORS)
+LONG_CAN = Layer(  # a classic frame whose length is a DLC of 9 to 15, or wrong
+    CanEntry,
+    name="tecmp_can_long",
+    protocol="tecmp_can",
+    total=lambda h: 5 + CLASSIC_BYTES,
+    expect=lambda h: (h.len <= MOST_DLC) & _has_identifier(h),
+)
+TECMP_CAN = _can_entry_layer(
+    "tecmp_can",
+    CAN,
+    CLASSIC_BYTES,
+    _CAN_ERRORS,
+    check=lambda h: h.len <= CLASSIC_BYTES,
+    expect=_has_identifier,
+    otherwise=LONG_CAN,
+)
 TECMP_CAN_FD = _can_entry_layer("tecmp_canfd", CAN_FD, 64, _CAN_FD_ERRORS)
 TECMP_REMOTE = Layer(
     CanEntry,
@@ -164,32 +191,29 @@ TECMP_REMOTE = Layer(
     protocol="tecmp_can",
     under=[REMOTE[CAN]],
     total=lambda h: 5,
-    check=lambda h: h.len <= 8,
-    expect=_has_identifier,
+    expect=lambda h: (h.len <= MOST_DLC) & _has_identifier(h),
 )
 LIN_CHECKSUM = Layer(Checksum, name="tecmp_lin_checksum")
-LIN_GATE = Layer(
-    LinEntry,
-    name="tecmp_lin_header",
-    protocol="tecmp_lin",
-    under=[DATA[LIN]],
-    header=lambda h: 0,
-    selects=[LIN_LENGTH(lambda h: h.len)],
-)
+LIN_NO_RESPONSE = Layer(LinEntry, name="tecmp_lin_no_response", protocol="tecmp_lin", total=lambda h: 2)
 TECMP_LIN = Layer(
     LinEntry,
     name="tecmp_lin",
-    under=[LIN_LENGTH[1:]],
+    under=[DATA[LIN]],
     total=lambda h: h.len + 3,
     trailer=lambda h: 1,
-    check=lambda h: h.len <= 8,
+    check=lambda h: h.len >= 1,
+    expect=lambda h: h.len <= 8,
+    otherwise=LIN_NO_RESPONSE,
     tail=LIN_CHECKSUM,
 )
-LIN_NO_RESPONSE = Layer(
-    LinEntry, name="tecmp_lin_no_response", protocol="tecmp_lin", under=[LIN_LENGTH[0]], total=lambda h: 2
-)
 # since TECMP 1.6, 2 bytes of header CRC and 3 of frame CRC may follow the data
-TECMP_FLEXRAY = Layer(FlexRayEntry, name="tecmp_flexray", under=[DATA[FLEXRAY]], total=lambda h: h.len + 4)
+TECMP_FLEXRAY: Layer = Layer(
+    FlexRayEntry,
+    name="tecmp_flexray",
+    under=[DATA[FLEXRAY]],
+    total=lambda h: h.len + 4,
+    expect=lambda h: (TECMP_FLEXRAY.frame_id == 0) | (ENTRY.flags & _SYMBOLS == 0),
+)
 TECMP_ETHERNET = Layer(  # a frame check sequence may end it
     Empty,
     name="tecmp_ethernet",
@@ -244,8 +268,8 @@ BUS_COUNTERS = Layer(
     repeats=True,
 )
 LAYERS = (
-    *(CAPTURE_MODULE, TECMP, ENTRY, TECMP_CAN, TECMP_CAN_FD, TECMP_REMOTE, LIN_CHECKSUM, LIN_GATE, TECMP_LIN),
-    *(LIN_NO_RESPONSE, TECMP_FLEXRAY, TECMP_ETHERNET, TECMP_ETHERNET_T1S, OTHER_DATA, OTHER_ENTRY),
+    *(CAPTURE_MODULE, TECMP, ENTRY, TECMP_CAN, LONG_CAN, TECMP_CAN_FD, TECMP_REMOTE, LIN_CHECKSUM),
+    *(TECMP_LIN, LIN_NO_RESPONSE, TECMP_FLEXRAY, TECMP_ETHERNET, TECMP_ETHERNET_T1S, OTHER_DATA, OTHER_ENTRY),
     *(STATUS_ENTRY, STATUS, BUS_COUNTERS),
 )
 
@@ -282,8 +306,8 @@ def _can_rows(layer: Layer) -> Rows:
             error=_has_errors(_CAN_ERRORS),
             fd=layer(False),
             xl=layer(False),
-            dlc=layer.len,
-            data_len=layer.len,
+            dlc=layer.len if layer is TECMP_CAN else layer.len.via(DLC),
+            data_len=layer.len if layer is TECMP_CAN else (layer.len.via(DLC_BYTES), layer(CLASSIC_BYTES)),
             direction=_DIRECTION,
         ),
     )
@@ -294,6 +318,7 @@ _LIN_ERROR_COLUMN = (ENTRY.flags & max(_LIN_ERROR_SUMS)).via(_LIN_ERROR_SUMS)
 
 ROWS = (
     _can_rows(TECMP_CAN),
+    _can_rows(LONG_CAN),
     _can_rows(TECMP_REMOTE),
     Rows(
         "can_frames",
@@ -334,9 +359,8 @@ ROWS = (
         dict(
             **_BUS,
             **{
-                name: value.where(ENTRY.flags & _SYMBOLS == 0)
+                name: (value.where(TECMP_FLEXRAY.frame_id >= 1), value.where(ENTRY.flags & _SYMBOLS == 0))
                 for name, value in dict(
-                    frame_id=TECMP_FLEXRAY.frame_id,
                     cycle=TECMP_FLEXRAY.cycle,
                     payload_preamble=ENTRY.flags >> 4 & 1,
                     null_frame=ENTRY.flags & 1,
@@ -344,6 +368,10 @@ ROWS = (
                     startup=ENTRY.flags >> 1 & 1,
                 ).items()
             },
+            frame_id=(
+                TECMP_FLEXRAY.frame_id.where(TECMP_FLEXRAY.frame_id >= 1),
+                TECMP_FLEXRAY(0).where(ENTRY.flags & _SYMBOLS == 0),
+            ),
             errors=(ENTRY.flags >> 12 & 3) * 8,  # header CRC 8, frame CRC 16, as in link type 210
         ),
     ),

@@ -23,6 +23,7 @@ from .hsfz import HSFZ_DIAGNOSTIC
 from .isotp import CHANNEL, EXTENDED, GROUP, ISOTP, MIXED, SOURCE, TARGET
 
 SERVICE, BYTES = KeySpace("UDS service", 8), KeySpace("UDS bytes")
+REFUSAL = KeySpace("UDS negative response", 8)  # which has three bytes, so a single byte is none
 SUBFUNCTIONS = (0x10, 0x11, 0x19, 0x27, 0x28, 0x29, 0x2C, 0x3E, 0x83, 0x85, 0x86, 0x87)
 IDENTIFIERS, ROUTINES, NEGATIVE_RESPONSE, RESPONSE_PENDING = (0x22, 0x24, 0x2E, 0x2F), (0x31,), 0x7F, 0x78
 KNOWN = {n | response for n in (*SUBFUNCTIONS, *IDENTIFIERS, *ROUTINES) for response in (0, 0x40)} | {NEGATIVE_RESPONSE}
@@ -54,7 +55,7 @@ UDS = Layer(
     name="uds",
     under=[DIAGNOSTIC_MESSAGE[0]],
     header=lambda h: 0,
-    selects=[BYTES(SPAN), SERVICE(lambda h: h.service)],
+    selects=[REFUSAL(lambda h: h.service), BYTES(SPAN), SERVICE(lambda h: h.service)],
 )
 PLAIN = Layer(Service, name="uds_service", protocol="uds", under=[BYTES[1], *(SERVICE[n] for n in OTHERS)])
 SUBFUNCTION, IDENTIFIER, ROUTINE = (
@@ -66,7 +67,7 @@ SUBFUNCTION, IDENTIFIER, ROUTINE = (
     )
     for packet, services in ((Subfunction, SUBFUNCTIONS), (Identifier, IDENTIFIERS), (Routine, ROUTINES))
 )
-NEGATIVE = Layer(Negative, name="uds_negative", protocol="uds", under=[SERVICE[NEGATIVE_RESPONSE]])
+NEGATIVE = Layer(Negative, name="uds_negative", protocol="uds", under=[REFUSAL[NEGATIVE_RESPONSE]])
 LAYERS = (UDS, PLAIN, SUBFUNCTION, IDENTIFIER, ROUTINE, NEGATIVE)
 
 _SOURCE: Column = (DIAGNOSTIC.source, HSFZ_DIAGNOSTIC.source, *SOURCE)

@@ -199,7 +199,7 @@ def _run_spark_job(
     count = max(context.defaultParallelism, -(-weight // options.partition_bytes))
     parts = balance_by_size(wave.refs, min(count, len(wave.refs)))
     say(
-        f"{counted(len(wave.refs), 'capture')}, {weight / 1e6:,.0f} MB, in {counted(len(parts), 'task')}; skipped {skipped:,}"
+        f"{counted(len(wave.refs), 'file')}, {weight / 1e6:,.0f} MB, in {counted(len(parts), 'task')}; skipped {skipped:,}"
     )
     context.setJobGroup(_GROUP, "staging existing captures", interruptOnCancel=True)
     try:

@@ -11,7 +11,7 @@ from random import Random
 
 from tests.parser import can_contents, charging_frames, fieldbus_frames, middleware_frames, module_frames
 from tests.parser import diagnostic_frames as diagnostics
-from tests.parser.random_values import CAN_LENGTHS, FD_LENGTHS, some
+from tests.parser.random_values import CAN_LENGTHS, FD_LENGTHS, LONG_CAN_LENGTHS, some
 
 UDP_PORTS = (30490, 30501, 30501, 11898, 67, 5353, 0, 65535)  # SD, SOME/IP by the tests' profile, and others
 
@@ -30,7 +30,10 @@ def socketcan(r: Random, order: str = ">", *, fd_type: bool = False) -> bytes:
         data = (diagnostics.isotp(r, n) if r.random() < 0.4 else r.randbytes(n)).ljust(
             8 if kind == "padded" else n, b"\0"
         )
-        return struct.pack(order + "I4B", can_id(r), n, 0, 0, r.choice((0, 9, 15, 16))) + data
+        word = can_id(r)
+        if word >> 30 & 1 and r.random() < 0.5:  # a remote frame
+            n = r.choice(LONG_CAN_LENGTHS)
+        return struct.pack(order + "I4B", word, n, 0, 0, r.choice((0, 9, 15, 16))) + data
     if kind == "error":
         return struct.pack(order + "I4B", 1 << 29 | some(r, 29), 8, 0, 0, 0) + r.randbytes(8)
     n = r.choice(FD_LENGTHS[5:] if kind == "unmarked" else FD_LENGTHS)
@@ -127,7 +130,7 @@ def udp(r: Random, payload: bytes, dport: int | None = None) -> bytes:
 def caneth(r: Random) -> bytes:
     count = r.choice((0, 1, 2, 16, 17))
     made = [
-        struct.pack("<IB8sBB", word & 0x7FFF_FFFF, r.choice((0, 1, 7, 8, 8, 9)), can_contents.data(r, 8), *flags)
+        struct.pack("<IB8sBB", word & 0x7FFF_FFFF, r.choice((0, 1, 7, 8, 8, 9, 16)), can_contents.data(r, 8), *flags)
         for word, flags in (
             (word, ((word >> 31) * r.choice((1, 1, 0x10)), r.choice((0, 0, 0, 0, 1, 2))))
             for word in (can_contents.word(r) for _ in range(count))

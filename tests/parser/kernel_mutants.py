@@ -175,6 +175,9 @@ MUTANTS: Mapping[str, Mutant] = {
         walk.walk_records, "a layer repeats, or another one follows it once", ALWAYS
     ),
     "a sibling is as deep as the last layer before it": Mutant(walk.walk_records, "siblings have the same depth", DROP),
+    "a check that does not hold is a fault, though another layer reads the bytes": Mutant(
+        walk.walk_records, "another layer may read the bytes where a check does not hold", NEVER
+    ),
     # keys
     "the last key counts": Mutant(layers.enter_layer, "the first key that leads to a layer counts", DROP),
     "a key counts whatever its condition": Mutant(

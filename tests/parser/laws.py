@@ -44,8 +44,10 @@ def obey(data: bytes, **options: Any) -> bool:
             if table != "faults":
                 assert row["ts_ns"] == packets[row["packet_no"] - 1]["ts_ns"]
         assert last <= summary.packets
+    wrong = {fault["packet_no"] for fault in rows.get("faults", [])}
     for row in rows.get("can_frames", []):
-        assert row["fd"] or row["xl"] or row["data_len"] <= 8, "longer than a classic frame"
+        classic = not row["fd"] and not row["xl"]
+        assert row["data_len"] <= 8 or not classic or row["packet_no"] in wrong, "longer than a classic frame"
     for row in rows.get("flexray_frames", []):
         of_frame = ("frame_id", "cycle", "payload_preamble", "null_frame", "sync", "startup")
         assert len({row[column] is None for column in of_frame}) == 1, "a symbol has nothing of a frame"

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 
 from tests.parser import can_contents
-from tests.parser.random_values import CAN_LENGTHS, FD_LENGTHS, some
+from tests.parser.random_values import CAN_LENGTHS, FD_LENGTHS, LONG_CAN_LENGTHS, some
 
 Maker = Callable[[Random], bytes]
 ACF_TYPES = (0, 1, 1, 2, 3, 0x11, 0x12, 0x21, 0x22, 0x0A)
@@ -28,7 +28,7 @@ def module(r: Random, ethernet: Maker) -> tuple[int, bytes]:
 def tecmp_entry(r: Random, kind: int, ethernet: Maker) -> bytes:
     flags = r.choice((0, 0, 0, 0, 0, 1, 2, 3, 8, 0x12, 0x28, 0x40, 0x100, 0x4001, 0x3016, 0xE01F))
     if kind == 4:
-        n = r.choice((0, 1, 8))
+        n = r.choice((0, 1, 8, 8, 9))
         data = struct.pack(">BB", some(r, 8), n) + (r.randbytes(n + 1) if n else b"")
     elif kind == 8:
         n = r.choice((0, 2, 16, 254))
@@ -40,10 +40,10 @@ def tecmp_entry(r: Random, kind: int, ethernet: Maker) -> bytes:
     elif kind == 0x20:
         data = r.randbytes(r.choice((0, 1, 2, 40)))
     else:
-        n = r.choice(FD_LENGTHS if kind == 3 else CAN_LENGTHS)
+        n = r.choice((*FD_LENGTHS, 65) if kind == 3 else LONG_CAN_LENGTHS if r.random() < 0.1 else CAN_LENGTHS)
         data = struct.pack(">IB", can_contents.word(r), n) + r.randbytes(r.choice((0, 0, 2, 3)))
         if kind == 3 or not flags & 2 or r.random() < 0.2:  # a remote frame has no data
-            data = data[:5] + can_contents.data(r, n) + data[5:]
+            data = data[:5] + can_contents.data(r, n if kind == 3 else min(n, 8)) + data[5:]
     time = some(r, 32) << 32 | r.getrandbits(32)
     return (
         struct.pack(

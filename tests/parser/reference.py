@@ -299,6 +299,8 @@ class Reference:
             head, total, trailer = value(layer.header(h)), value(layer.total(h)), value(layer.trailer(h))
             total = have if total == layer.unsized else total
             good = layer.check is None or self._holds(layer.check(h), path)
+            if not good and layer.otherwise is not None:
+                return self._enter(layer.otherwise, at, limit, above, level)
             if not good:
                 return self._fault_at(layer, "bad_value", at, total, have)
             if total < head + trailer or head < (layer.least if variable(layer) else 0):

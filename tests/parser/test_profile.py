@@ -1,12 +1,16 @@
 from __future__ import annotations
 
+import json
 import re
+import sys
 from pathlib import Path
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pcaplake.parser import profile_yaml
 from pcaplake.parser.errors import ProfileError
 from pcaplake.parser.profile import CanIdentifiers, IsoTpChannel, Profile
 
@@ -126,7 +130,17 @@ WRONG = [
     ("buses:\n  interfaces:\n    can0: on", 3, ["boolean", "'on'"]),
     ("buses:\n  interfaces:\n    can0: ''", 3, ["is empty"]),
     ("buses:\n  tecmp:\n    can0: chassis", 3, ["0 to 4294967295"]),
+    (
+        "can:\n  protocols:\n    0x500-0x5FF: nm\n    0x510-0x51F: nm\n    0x51F-0x520: nm",
+        5,
+        ["twice (first in line 4)"],
+    ),
+    ('buses:\n  interfaces:\n    can0: "\\ud83d"', 3, ["'\\ud83d' has half a character"]),
+    ('buses:\n  interfaces:\n    "\\ude97\\ud83d": a', 3, ["has half a character"]),
+    ('pdus: {1: "a\\udc80"}', 1, ["has half a character"]),
     ("vehicle_id: '('", 1, ["not a regular expression"]),
+    ("vehicle_id: '" + "(" * 20_000 + "'", 1, ["not a regular expression"]),
+    ("vehicle_id: 'a{99999999999999999999}'", 1, ["not a regular expression"]),
     ("ports: {}\nvehicle_id: '/([^/]+)/'", 2, ["(?P<vehicle_id>"]),
     ("vehicle_id: [a]", 1, ["must be a string"]),
     ("ports:\n\tudp: {}", 2, ["not YAML"]),
@@ -220,6 +234,52 @@ def test_ports_and_modules_come_back(ports: dict[int, str], modules: dict[int, s
     lines += ["buses:", "  tecmp:", *(f"    {k}: {v}" for k, v in modules.items())]
     profile = Profile.parse("\n".join(lines))
     assert (profile.udp_ports, profile.tecmp_buses) == (ports, modules)
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x7f"), min_size=1, max_size=20))
+def test_names_escaped_as_in_json_come_back(name: str) -> None:
+    """Also those of characters above U+FFFF, which JSON escapes as pairs."""
+    profile = Profile.parse(f"buses: {{interfaces: {{{json.dumps(name)}: {json.dumps(name)}}}}}")
+    assert profile.interface_buses == {name: name}
+
+
+@given(st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12)).map(sorted), max_size=6))
+def test_ranges_that_overlap_in_part_are_refused(ranges: list[list[int]]) -> None:
+    """The plain rule, one pair after the other."""
+
+    def is_wrong(one: list[int], other: list[int]) -> bool:
+        (a, b), (c, d) = sorted((one, other), key=lambda r: (r[0], -r[1]))
+        return one == other or a < c <= b < d
+
+    text = "".join(f"    {first}-{last}: nm\n" for first, last in ranges)
+    wrong = any(is_wrong(one, other) for i, one in enumerate(ranges) for other in ranges[:i])
+    try:
+        found = Profile.parse(f"can:\n  protocols:\n{text}").can_protocols
+    except ProfileError:
+        assert wrong
+    else:
+        assert not wrong
+        assert [[ids.first, ids.last] for ids in found] == ranges
+
+
+def test_the_time_for_many_ranges_is_not_quadratic() -> None:
+    steps = [0]
+
+    def count(*_: object) -> None:
+        steps[0] += 1
+
+    found = []
+    for n in (250, 1000):
+        marks = [yaml.Mark("", 0, line, 0, None, 0) for line in range(n)]
+        keys = [((True, 2 * i, 2 * i + 1), yaml.ScalarNode("", str(i), mark, mark)) for i, mark in enumerate(marks)]
+        steps[0] = 0
+        sys.setprofile(count)
+        try:
+            profile_yaml._require_nested(keys, "can.protocols")
+        finally:
+            sys.setprofile(None)
+        found.append(steps[0])
+    assert found[1] < 6 * found[0]
 
 
 def test_the_content_decides_whether_a_capture_was_read_with_a_profile() -> None:

@@ -192,11 +192,13 @@ def tecmp_frame(r: Random) -> bytes:
 
 
 def bus_frames(link_type: int, seed: int, count: int) -> list[bytes]:
-    """Frames without faults."""
+    """Frames without faults, and without DLCs of 9 to 15, of which Wireshark 4.0 takes the CRC for data."""
     r, found = Random(seed), list[bytes]()
     while len(found) < count:
         made = tecmp_frame(r) if link_type == 1 else frames.MAKERS[link_type](r)
-        if not compare.read(pcap([made], link_type))[1].faults:
+        rows, summary = compare.read(pcap([made], link_type))
+        is_long = (row["dlc"] > row["data_len"] for row in rows.get("can_frames", ()) if not row["fd"])
+        if not summary.faults and not any(is_long):
             found.append(made)
     return found
 

@@ -1,7 +1,10 @@
 """Finds possible captures from the files, folders, globs and URIs on a command line, without reading their contents.
 
 A file that is named, directly or by a glob, is explicit; a file in a named folder or below a prefix is not. Files of the
-lake itself are never found, and no file is found twice. Links to folders are followed, each folder once.
+lake itself are never found, and no file is found twice.
+
+Links to files and folders are followed, each folder once, if they lead into the named folder. That of a glob is the folder
+before its first wildcard. A link that leads out of it is followed only on request. A link that is itself named is followed.
 """
 
 from __future__ import annotations
@@ -43,10 +46,12 @@ async def find_captures(
     lake: Store | None = None,
     *,
     skipped: Callable[[str], None] = lambda uri: None,
+    follow_links: bool = False,
 ) -> list[ObjectRef]:
     """All captures in the order of their names, with folders sorted by name. Raises NotThere for a name that matches nothing.
 
-    References have the time, and in an object store the eTag. `skipped` gets, once each, what cannot be a capture:
+    follow_links: also those that lead out of the named folder. References have the time, and in an object store the eTag.
+    `skipped` gets, once each, links that are not followed and what cannot be a capture:
     pipes, devices, broken links that are not named like a capture, and empty objects below a prefix, such as folder markers,
     that are not named like one either. What cannot be read, such as a subfolder or a broken link to a capture, is returned
     like an unreadable file, so that opening it reports the error.
@@ -57,7 +62,8 @@ async def find_captures(
         if is_remote_uri(name):
             refs = await _find_remote(name, sources, skipped_uris.setdefault)
         else:
-            refs = await asyncio.to_thread(_find_local, name.removeprefix("file://"), skipped_uris.setdefault)
+            finder = _LocalFinder(name.removeprefix("file://"), skipped_uris.setdefault, follow_links=follow_links)
+            refs = await asyncio.to_thread(finder.find)
         for ref in refs:
             known = refs_by_uri.setdefault(ref.uri, ref)
             if ref.explicit and not known.explicit:
@@ -101,90 +107,123 @@ def counts_by_name(ref: ObjectRef) -> bool:
     return ref.explicit or has_capture_suffix(ref.uri)
 
 
-def _find_local(name: str, skipped: _Skipped) -> list[ObjectRef]:
-    path = Path(name)
-    if path.exists():
-        return list(_find_at_path(path, skipped))
-    matches = sorted(_expand_glob(name)) if _MAGIC & set(name) else []
-    if not matches:
-        raise NotThere(f"{name} does not exist" if not _MAGIC & set(name) else f"{name} matches nothing")
-    return [ref for match in matches for ref in _find_at_path(Path(match), skipped)]
+class _LocalFinder:
+    """The files that one name on the command line means, without `file://`."""
 
+    def __init__(self, name: str, skipped: _Skipped, *, follow_links: bool) -> None:
+        self._name, self._skipped, self._follow_links = name, skipped, follow_links
+        self._is_glob = bool(_MAGIC & set(name)) and not os.path.exists(name)
+        # a file that is named itself may be a link to anywhere
+        fixed = re.split(r"[*?[]", name, maxsplit=1)[0].rpartition("/")[0] if self._is_glob else name
+        self._named = os.path.realpath(fixed or ("/" if name.startswith("/") else "."))
+        self._left_out = False  # whether a link is not followed
 
-def _expand_glob(pattern: str) -> set[str]:
-    """Names that match, as `glob.glob(recursive=True)` finds them, except that `**` enters each folder once.
+    def find(self) -> list[ObjectRef]:
+        """Raises NotThere if there is nothing of this name."""
+        if not self._is_glob:
+            if not os.path.exists(self._name):
+                raise NotThere(f"{self._name} does not exist")
+            return self._or_say_why(list(self._find_at_path(Path(self._name))))
+        matches = sorted(self._expand_glob(self._name))
+        if not matches and not self._left_out:
+            raise NotThere(f"{self._name} matches nothing")
+        return self._or_say_why([ref for match in matches for ref in self._find_at_path(Path(match))])
 
-    `glob` follows links to folders as often as it meets them, which does not end if they form loops.
-    """
-    parts = re.split(r"(?:^|(?<=/))\*\*(?:/|$)", pattern, maxsplit=1)
-    if len(parts) == 1:
-        return set(glob.glob(pattern))
-    before, after = parts
-    matches = set[str]()
-    for top in glob.glob(before) if before else ["."]:
-        for folder, _ in _walk_folders(top, lambda error: None, hidden=False):
-            matches |= _expand_glob(os.path.join(glob.escape(folder), after or "*"))
-    return matches
+    def _or_say_why(self, refs: list[ObjectRef]) -> list[ObjectRef]:
+        if self._left_out and not refs:
+            raise NotThere(f"{self._name}: only links that lead out of {self._named}; follow them with --follow-links")
+        return refs
 
+    def _is_followed(self, path: str | Path) -> bool:
+        """Whether the path leads into the named folder, or may lead anywhere. If not, it is skipped."""
+        real = os.path.realpath(path)
+        if self._follow_links or os.path.commonpath([real, self._named]) == self._named:
+            return True
+        self._left_out = True
+        self._skipped(f"file://{Path(path).parent.resolve() / Path(path).name}")
+        return False
 
-def _walk_folders(
-    top: str | Path, failed: Callable[[OSError], None], *, hidden: bool = True
-) -> Iterator[tuple[str, list[str]]]:
-    """A folder and all folders below it, each with the names of its files. Follows links to folders; enters each folder once.
+    def _expand_glob(self, pattern: str) -> set[str]:
+        """Names that match, as `glob.glob(recursive=True)` finds them, except that `**` enters each folder once.
 
-    `failed` gets the errors of folders that cannot be read. `hidden`: also enter folders with names that begin with a dot.
-    The tables of a lake are not entered.
-    """
-    entered = set[tuple[int, int]]()
+        `glob` follows links to folders as often as it meets them, which does not end if they form loops.
+        """
+        parts = re.split(r"(?:^|(?<=/))\*\*(?:/|$)", pattern, maxsplit=1)
+        if len(parts) == 1:
+            return set(glob.glob(pattern))
+        before, after = parts
+        matches = set[str]()
+        for top in glob.glob(before) if before else ["."]:
+            if self._is_followed(top):
+                for folder, _ in self._walk_folders(top, lambda error: None, hidden=False):
+                    matches |= self._expand_glob(os.path.join(glob.escape(folder), after or "*"))
+        return matches
 
-    def is_new(folder: str) -> bool:
+    def _walk_folders(
+        self, top: str | Path, failed: Callable[[OSError], None], *, hidden: bool = True
+    ) -> Iterator[tuple[str, list[str]]]:
+        """A folder and all folders below it, each with the names of its files. Enters each folder once.
+
+        `failed` gets the errors of folders that cannot be read. `hidden`: also enter folders with names that begin with a dot.
+        The tables of a lake are not entered.
+        """
+        entered = set[tuple[int, int]]()
+
+        def is_new(folder: str) -> bool:
+            if os.path.islink(folder) and not self._is_followed(folder):
+                return False
+            try:
+                found = os.stat(folder)
+            except OSError:
+                return True  # `os.walk` reports it
+            here = found.st_dev, found.st_ino
+            new = here not in entered
+            entered.add(here)
+            return new
+
+        is_new(os.fspath(top))
+        for parent, folders, files in os.walk(top, onerror=failed, followlinks=True):
+            tables = _LAKE_FOLDERS if os.path.exists(os.path.join(parent, LAKE_JSON)) else ()
+            folders[:] = [
+                name
+                for name in sorted(folders)
+                if name not in tables and (hidden or not name.startswith(".")) and is_new(os.path.join(parent, name))
+            ]
+            yield parent, sorted(files)
+
+    def _find_at_path(self, path: Path) -> Iterator[ObjectRef]:
+        if not path.is_dir():
+            yield from self._find_file(path, in_folder=False)
+            return
+        if self._is_glob and not self._is_followed(path):
+            return
+        top = path.resolve()
+        closed: list[OSError] = []
+        for parent, files in self._walk_folders(top, closed.append):
+            for name in files:
+                yield from self._find_file(Path(parent, name), in_folder=True)
+        for folder in closed:
+            if folder.filename == str(top):
+                raise NotThere(f"the folder {top} cannot be read: {folder.strerror}")
+            yield _unreadable_reference(folder.filename)
+
+    def _find_file(self, path: Path, *, in_folder: bool) -> Iterator[ObjectRef]:
+        # a link has two names, and counts as a capture by either
+        explicit = not in_folder or (path.is_symlink() and has_capture_suffix(path.name))
         try:
-            found = os.stat(folder)
-        except OSError:
-            return True  # `os.walk` reports it
-        here = found.st_dev, found.st_ino
-        new = here not in entered
-        entered.add(here)
-        return new
-
-    is_new(os.fspath(top))
-    for parent, folders, files in os.walk(top, onerror=failed, followlinks=True):
-        tables = _LAKE_FOLDERS if os.path.exists(os.path.join(parent, LAKE_JSON)) else ()
-        folders[:] = [
-            name
-            for name in sorted(folders)
-            if name not in tables and (hidden or not name.startswith(".")) and is_new(os.path.join(parent, name))
-        ]
-        yield parent, sorted(files)
-
-
-def _find_at_path(path: Path, skipped: _Skipped) -> Iterator[ObjectRef]:
-    if not path.is_dir():
-        yield from _find_file(path, skipped, explicit=True)
-        return
-    top = path.resolve()
-    closed: list[OSError] = []
-    for parent, files in _walk_folders(top, closed.append):
-        for name in files:
-            yield from _find_file(Path(parent, name), skipped, explicit=False)
-    for folder in closed:
-        if folder.filename == str(top):
-            raise NotThere(f"the folder {top} cannot be read: {folder.strerror}")
-        yield _unreadable_reference(folder.filename)
-
-
-def _find_file(path: Path, skipped: _Skipped, *, explicit: bool) -> Iterator[ObjectRef]:
-    try:
-        if explicit or stat.S_ISREG(path.stat().st_mode):
-            yield local_reference(path, explicit=explicit)
-            return
-    except OSError as error:
-        deleted = error.errno == errno.ENOENT and not path.is_symlink()
-        broken_link = error.errno in (errno.ENOENT, errno.ELOOP) and not has_capture_suffix(path.name)
-        if not (deleted or broken_link):
-            yield _unreadable_reference(str(path.absolute()))
-            return
-    skipped(f"file://{path.parent.resolve() / path.name}")
+            if not in_folder or stat.S_ISREG(path.stat().st_mode):
+                ref = local_reference(path, explicit=explicit)
+                if (self._is_glob or path.is_symlink()) and not self._is_followed(path):
+                    return
+                yield ref
+                return
+        except OSError as error:
+            deleted = error.errno == errno.ENOENT and not path.is_symlink()
+            broken_link = error.errno in (errno.ENOENT, errno.ELOOP) and not has_capture_suffix(path.name)
+            if not (deleted or broken_link):
+                yield _unreadable_reference(str(path.absolute()))
+                return
+        self._skipped(f"file://{path.parent.resolve() / path.name}")
 
 
 def _unreadable_reference(name: str) -> ObjectRef:

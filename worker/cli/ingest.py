@@ -33,7 +33,7 @@ from pcaplake.worker.runtime import Runtime
 from pcaplake.worker.warm import compile_missing
 
 from .ingest_report import name_files, progress_values, say_which_decodings_differ, show_result, tally_as_dict
-from .lake_options import LakeUri, Pair
+from .lake_options import FollowLinks, LakeUri, Pair
 
 QUARANTINED, FAILED, INTERRUPTED = 1, 3, 130
 
@@ -127,6 +127,7 @@ def ingest(
     names: Names,
     options: SettingOptions,
     changes: ChangeOptions,
+    follow_links: FollowLinks = False,
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Name all quarantined, changed and ignored files.")
     ] = False,
@@ -135,8 +136,9 @@ def ingest(
     """Read captures into a lake, each row exactly once, even if the command is killed and run again.
 
     Every file that you name gets a row in the table captures; a file that is not a capture is quarantined. In a folder,
-    a file is ignored unless its first bytes or its name (.pcap, .pcapng.gz, .cap.xz) are those of a capture. Links to
-    folders are followed, each folder once. Captures that are already in the lake are not read again.
+    a file is ignored unless its first bytes or its name (.pcap, .pcapng.gz, .cap.xz) are those of a capture. Links are
+    followed, each folder once, but not out of the folder that you name: that needs --follow-links. Captures that are
+    already in the lake are not read again.
 
     A file whose content changed since it was ingested is a new capture: the lake then has both contents, and the report
     names the file. With --replace-changed the old rows are removed after the new rows are in the lake. If another profile
@@ -162,7 +164,7 @@ def ingest(
     """
     settings = Settings.load(**vars(options))
     screen.logs()
-    raise typer.Exit(run_ingest(settings, names, changes, verbose=verbose, json=json))
+    raise typer.Exit(run_ingest(settings, names, changes, follow_links=follow_links, verbose=verbose, json=json))
 
 
 def run_ingest(
@@ -170,6 +172,7 @@ def run_ingest(
     names: Sequence[str],
     changes: ChangeOptions = ChangeOptions(),
     *,
+    follow_links: bool = False,
     verbose: bool = False,
     json: bool = False,
     step: Callable[[str], None] = lambda name: None,
@@ -198,7 +201,7 @@ def run_ingest(
     start = time.monotonic()
 
     async def find_refs() -> list[ObjectRef]:
-        refs = await find_captures(names, sources, store, skipped=work.tally.ignored.append)
+        refs = await find_captures(names, sources, store, skipped=work.tally.ignored.append, follow_links=follow_links)
         await require_captures(refs, sources, names)
         return refs
 
@@ -207,7 +210,9 @@ def run_ingest(
         # outside of an event loop, which would catch a Ctrl-C at the question
         _confirm_overwrite(store, asyncio.run(_count_rows_to_remove(store)), changes.yes)
 
+    before = time.monotonic()
     compile_missing(screen.say, screen.share, profile)
+    start += time.monotonic() - before  # only the first run compiles: it says nothing of the captures
 
     async def open_lake_and_ingest() -> bool:
         interrupted = _stop_on_interrupt(work, overwrites=settings.mode == "overwrite")

@@ -24,7 +24,7 @@ from pcaplake.worker.plain_text import counted
 from pcaplake.worker.warm import compile_missing
 
 from .inspect_report import Totals, describe_capture, describe_totals, display_name
-from .lake_options import Pair
+from .lake_options import FollowLinks, Pair
 
 NOT_A_CAPTURE, NOT_READ = 1, 3
 
@@ -41,6 +41,7 @@ def inspect(
             metavar="FILE", help="Signal databases, as for `signals`: also show which messages they describe."
         ),
     ] = None,
+    follow_links: FollowLinks = False,
     storage_option: Pair = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object on one line for each capture.")] = False,
 ) -> None:
@@ -73,7 +74,7 @@ def inspect(
         profile=settings.load_vehicle_profile(),
         databases=None if databases is None else Databases.from_file(databases),
     )
-    raise typer.Exit(asyncio.run(InspectionRun(inspector, as_json=json).inspect_all(names)))
+    raise typer.Exit(asyncio.run(InspectionRun(inspector, as_json=json).inspect_all(names, follow_links=follow_links)))
 
 
 class InspectionRun:
@@ -84,12 +85,14 @@ class InspectionRun:
     def __init__(self, inspector: Inspector, *, as_json: bool) -> None:
         self.inspector, self.as_json, self.totals = inspector, as_json, Totals()
 
-    async def inspect_all(self, names: Sequence[str]) -> int:
+    async def inspect_all(self, names: Sequence[str], *, follow_links: bool = False) -> int:
         """Inspect everything that is named -> exit code. Raises NotThere and WrongSetting before anything is read."""
         totals = self.totals
         refs: list[ObjectRef | None] = []
         if others := [name for name in names if name != STDIN]:
-            found = await find_captures(others, self.inspector.sources, skipped=totals.count_ignored)
+            found = await find_captures(
+                others, self.inspector.sources, skipped=totals.count_ignored, follow_links=follow_links
+            )
             await require_captures(found, self.inspector.sources, others)
             refs += found
         if STDIN in names:

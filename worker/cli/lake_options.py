@@ -11,6 +11,9 @@ LakeUri = Annotated[
     str | None,
     typer.Option("--lake", metavar="URI", help="The lake: a folder, or s3:// gs:// az://.", show_default=False),
 ]
+FollowLinks = Annotated[
+    bool, typer.Option("--follow-links", help="Also follow links that lead out of the folder that you name.")
+]
 Pair = Annotated[
     list[str] | None,
     typer.Option(

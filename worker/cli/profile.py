@@ -24,7 +24,7 @@ from pcaplake.worker.inspection.sources import STDIN, Inspector
 from pcaplake.worker.plain_text import counted
 
 from .inspect import InspectionRun
-from .lake_options import Pair
+from .lake_options import FollowLinks, Pair
 
 INIT, CHECK = "init", "check"
 MOST_REASONS = 20  # lines of a table; --json has all
@@ -39,6 +39,7 @@ def profile(
             help="The profile to check; then files, folders, globs, s3:// gs:// az:// URIs.",
         ),
     ],
+    follow_links: FollowLinks = False,
     storage_option: Pair = None,
     json: Annotated[bool, typer.Option("--json", help="With check: print one JSON object.")] = False,
 ) -> None:
@@ -81,7 +82,7 @@ def profile(
     screen.logs()
     inspector = Inspector(sources=Sources(settings.storage_options_for), profile=Profile.default())
     run = _Propose(inspector, as_json=False) if checked is None else _Check(inspector, checked, as_json=json)
-    raise typer.Exit(asyncio.run(run.inspect_all(names)))
+    raise typer.Exit(asyncio.run(run.inspect_all(names, follow_links=follow_links)))
 
 
 class _Propose(InspectionRun):

@@ -117,7 +117,11 @@ class Proposal:
 
     def _bus_names(self) -> Iterator[Line]:
         lines = [
-            (f"    # {name}: NAME", f"{kind}, {counted(count, 'packet')}")
+            # YAML reads a key of more than 1,024 characters only behind a question mark
+            (
+                f"    # {name}: NAME" if len(name) < 1000 else f"    # ? {name}\n    # : NAME",
+                f"{kind}, {counted(count, 'packet')}",
+            )
             for (name, kind), count in sorted(self.interfaces.items())
         ]
         yield from self._section("interfaces", lines)

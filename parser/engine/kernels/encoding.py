@@ -27,11 +27,12 @@ CHECK, CHECK_WIDTH = 80, 7  # a term, least and greatest good value, then a mode
 # from bit CHECK_SKIPS on for a good value how many of the next checks, its alternatives, are skipped
 IS_FAULT, ENDS_PATH, TELLS_LOSS, CHECK_SKIPS = 1, 2, 4, 3
 RECORD = 115  # six terms: high and low word of the time, interface, captured and original length, packets lost before
-CLEARS, MAX_CLEARS = 139, 48  # indices into `where` that a chain sets to -1 before its next sibling; -1 ends the list
-UNSIZED = 187  # the value of the total that stands for all that the carrier holds
-N_USES = 188  # places that a row of the layer keeps
-KEEPS = 189  # index into `where` that a chain sets back before its next sibling
-WIDTH = 190
+CLEARS, MAX_CLEARS = 139, 64  # indices into `where` that a chain sets to -1 before its next sibling; -1 ends the list
+UNSIZED = 203  # the value of the total that stands for all that the carrier holds
+N_USES = 204  # places that a row of the layer keeps
+KEEPS = 205  # index into `where` that a chain sets back before its next sibling
+OTHERWISE = 206  # the layer that reads the same bytes where a check does not hold, or -1
+WIDTH = 207
 # FLAGS: what a layer has beside its declared header
 (
     F_HEAD,  # the header, the total, the trailer is a term and not a constant

@@ -145,6 +145,10 @@ def walk_records(
             )
             # -- 2. note what is wrong; a soft fault is noted and ends nothing
             if fault or soft:
+                # rule: another layer may read the bytes where a check does not hold
+                if fault == BAD_VALUE and get(P, L + OTHERWISE) >= 0:
+                    layer = get(P, L + OTHERWISE)
+                    continue
                 if flags & F_PADDED:
                     # rule: others may follow an entry without a body, which does not begin with zero bytes
                     if fault == PADDING and load(data, at) != 0:

@@ -166,6 +166,15 @@ def test_either_a_chain_or_a_follower() -> None:
         build(head(repeats=True, then=follower), follower)
 
 
+def test_another_layer_reads_the_bytes_only_where_a_check_fails() -> None:
+    last = Layer(Head, name="last")
+    other = Layer(Head, name="other", check=lambda h: h.pad == 1, otherwise=last)
+    build(head(check=lambda h: h.pad == 1, otherwise=last), last)
+    for declared in (dict(otherwise=last), dict(check=lambda h: h.pad == 1, otherwise=other)):
+        with pytest.raises(CannotCompile, match="`otherwise` needs a check"):
+            build(head(**declared), other, last)
+
+
 def test_too_many_keys_and_checks() -> None:
     with pytest.raises(CannotCompile, match="key spaces"):
         build(head(selects=[KeySpace(f"k{i}", 4)(lambda h: h.length) for i in range(encoding.MAX_KEYS + 1)]))

@@ -11,7 +11,6 @@ import shutil
 import subprocess
 import sys
 from collections import OrderedDict
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,6 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
-from numba import njit
 
 from pcaplake.parser import Profile
 from pcaplake.parser.capture import programs
@@ -37,6 +35,7 @@ from pcaplake.worker.lake.store.store import Store
 from pcaplake.worker.lake.tables import count_tables
 from tests.worker import lakes
 from tests.worker.conftest import Drive
+from tests.worker.fleets import can_capture
 
 KEYS = [
     "captures",
@@ -491,28 +490,41 @@ def test_a_command_compiles_one_program(
 
 @pytest.mark.slow
 def test_compilation_shows_how_far_it_is() -> None:
-    """Kernels that were not missing do not count, and a kernel counts once, whatever number of types it is compiled for."""
-
-    def build(number: int) -> Callable[[float], float]:
-        return njit(lambda value: value + number)
-
-    first, second, other = build(1), build(2), build(3)
+    """The bar moves all the time, also while one kernel is compiled, and is full at the end only."""
     shown: list[float] = []
-    with warm.follow_compilation([first, second], shown.append):
-        assert (other(1), first(1), first(1.0), first(1), second(1)) == (4, 2, 2.0, 2, 3)
-    build(4)(1)
-    assert shown == [0.5, 1.0]
+    with warm.follow_cpu_time(shown.append, 1000):
+        while len(set(shown)) < 3:
+            sum(range(10_000))
+    assert shown == sorted(shown)
+    assert 0 < shown[-2] < shown[-1] == 1
+    with warm.follow_cpu_time(shown.append, 1e-9):
+        while shown[-1] == 1:
+            pass
+    assert shown[-2:] == [0.99, 1]
+
+
+DBC = 'VERSION ""\nBS_:\nBU_: A\nBO_ 1 M: 8 A\n SG_ S : 0|8@1+ (1,0) [0|0] "" A\n'
 
 
 @pytest.mark.slow
-def test_a_start_that_compiles_says_so(tmp_path: Path) -> None:
-    """For a processor without kernels on disk; killed once it has said it, because compiling takes half a minute."""
-    capture = tmp_path / "x.pcap"
-    capture.touch()  # a file that does not exist is an error before anything is compiled
-    command = [sys.executable, "-m", "pcaplake.worker", "inspect", capture]
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["-m", "pcaplake.worker", "inspect", "x.pcap"],
+        ["-c", "import pcaplake; print(pcaplake.open_capture('x.pcap', 'can_frames').read())"],
+        ["-c", "import pcaplake; print(pcaplake.read_signals('x.pcap', 'x.dbc'))"],
+    ],
+    ids=["inspect", "open_capture", "read_signals"],
+)
+def test_a_start_that_compiles_says_so(tmp_path: Path, command: list[str]) -> None:
+    """For a processor without kernels on disk; killed once it has said it, because compiling takes minutes."""
+    (tmp_path / "x.pcap").write_bytes(can_capture(1))
+    (tmp_path / "x.dbc").write_text(DBC, encoding="utf-8")
     numba = {"NUMBA_CACHE_DIR": str(tmp_path / "cache"), "NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""}
     environment = {**os.environ, **numba}
-    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        [sys.executable, *command], env=environment, cwd=tmp_path, stderr=subprocess.PIPE, text=True
+    ) as process:
         assert process.stderr is not None
         assert process.stderr.readline().strip() == warm.NOTICE
         process.kill()

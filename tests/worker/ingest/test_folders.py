@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pcaplake.parser import Profile
-from pcaplake.worker.captures.discovery import find_captures
+from pcaplake.worker.captures.discovery import NotThere, counts_by_name, find_captures
 from pcaplake.worker.captures.source import Sources
 from pcaplake.worker.ingest.local_run import Ingest
 from pcaplake.worker.ingest.pipeline import Reader
@@ -76,6 +76,55 @@ def test_a_broken_link_that_is_named_like_a_capture_is_reported(
     assert (code, result["captures"], result["not_read"], result["ignored"]) == (3, 1, 2, 1)
     assert sorted(Path(uri).name for uri in result["not_read_files"]) == ["gone.pcap", "loop.pcap"]
     assert "gone.pcap" in err
+
+
+@pytest.mark.parametrize("name", ["up", "up/*", "up/*.pcap", "up/**/*.pcap", "up/*/*.pcap", "*/*.pcap"])
+async def test_links_out_of_the_named_folder_are_not_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Whether a folder or a glob is named. The folder of a glob is the one before its first wildcard."""
+    for folder in ("up/in", "up/other", "out"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "a.pcap").touch()
+    (tmp_path / "up" / "a.pcap").touch()
+    for link, target in {"up/in/b.pcap": "out/a.pcap", "up/c.pcap": "out/a.pcap", "up/folder": "out"}.items():
+        (tmp_path / link).symlink_to(tmp_path / target)
+    (tmp_path / "up" / "around.pcap").symlink_to(tmp_path / "up" / "other" / "a.pcap")
+    monkeypatch.chdir(tmp_path)
+
+    async def found(**options: bool) -> set[str]:
+        refs = await find_captures([name], Sources(), **options)
+        return {ref.uri.removeprefix(f"file://{tmp_path}/") for ref in refs}
+
+    inside, everything = await found(), await found(follow_links=True)
+    assert any(uri.startswith("up/") for uri in inside)
+    assert everything == inside | {"out/a.pcap"}
+    assert ("out/a.pcap" in inside) == (name == "*/*.pcap"), "the named folder is the one around all of them"
+
+
+async def test_what_is_left_out_is_named_and_a_link_that_is_named_is_followed(tmp_path: Path) -> None:
+    (tmp_path / "up").mkdir()
+    (tmp_path / "secret").write_bytes(b"secret")
+    link = tmp_path / "up" / "a.pcap"
+    link.symlink_to(tmp_path / "secret")
+    for name in (tmp_path / "up", tmp_path / "up" / "*.pcap", tmp_path / "up" / "**"):
+        with pytest.raises(NotThere, match=r"only links that lead out of .*/up; follow them with --follow-links"):
+            await find_captures([str(name)], Sources())
+    (tmp_path / "up" / "b.pcap").touch()
+    skipped: list[str] = []
+    refs = await find_captures([str(tmp_path / "up")], Sources(), skipped=skipped.append)
+    assert [ref.uri for ref in refs] == [f"file://{tmp_path}/up/b.pcap"]
+    assert skipped == [f"file://{link}"]
+    (named,) = await find_captures([str(link)], Sources())
+    assert named.uri == f"file://{tmp_path}/secret"
+
+
+async def test_a_link_counts_as_a_capture_by_its_own_name_too(tmp_path: Path) -> None:
+    (tmp_path / "up").mkdir()
+    (tmp_path / "up" / "blob").write_bytes(b"damaged")
+    (tmp_path / "up" / "a.pcap").symlink_to(tmp_path / "up" / "blob")
+    refs = await find_captures([str(tmp_path / "up")], Sources())
+    assert [(ref.uri, counts_by_name(ref)) for ref in refs] == [(f"file://{tmp_path}/up/blob", True)]
 
 
 async def test_only_captures_count_in_the_progress(tmp_path: Path) -> None:

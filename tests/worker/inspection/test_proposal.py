@@ -218,7 +218,20 @@ def test_buses_need_a_name() -> None:
 
 
 # -- every proposal is read -------------------------------------------------------------------------------------------
-HOSTILE = ["a: b", "#", "- x", "'\"", "\x1b[31m", "a\nports: {udp: {1: someip}}", "\u2028ports:", "{", "  ", "é" * 300]
+HOSTILE = [
+    "a: b",
+    "#",
+    "- x",
+    "'\"",
+    "\x1b[31m",
+    "a\nports: {udp: {1: someip}}",
+    "\u2028ports:",
+    "{",
+    "  ",
+    "é" * 300,
+    "🚗",
+    "a" * 2000,
+]
 
 
 @pytest.mark.parametrize("name", HOSTILE)
@@ -229,6 +242,11 @@ def test_names_of_interfaces_do_no_harm(name: str) -> None:
     profile, lines = propose(data)
     assert profile == Profile.parse("", name="profile")
     assert not any(letter in line for line in lines for letter in "\x1b\u2028")
+    named = [
+        line.replace("# ", "", line.startswith(("# buses", "  # interfaces", "    #")))
+        for line in proposed(data).splitlines()
+    ]
+    assert Profile.parse("\n".join(named)).interface_buses == {name[:256]: "NAME"}
 
 
 def test_guesses_are_read_too_if_their_sign_is_removed() -> None:
