@@ -17,7 +17,7 @@ from . import kernel_image
 log = logging.getLogger(__name__)
 COMPILING_SECONDS = 200
 """CPU seconds that compiling all kernels takes on a server of 2024, on one core."""
-NOTICE = "compiling the decode kernels, once: up to three minutes of CPU time, and 2 GB of memory"
+NOTICE = "compiling the decode kernels, once: about 200 seconds of CPU time, and 2 GB of memory"
 
 
 @functools.cache
