@@ -119,7 +119,7 @@ class KernelCache(caching.FunctionCache):
             super().save_overload(sig, data)
         except OSError as error:  # no folder, or a full disk
             reason = f": {error.strerror}" if error.strerror else ", because no folder can be written"
-            warn(f"each process compiles kernels again, which takes about three minutes of CPU time{reason}; {ADVICE}")
+            warn(f"each process compiles kernels again, which takes about 200 seconds of CPU time{reason}; {ADVICE}")
         else:
             if isinstance(self._impl.locator, TemporaryLocator):
                 warn(f"compiled kernels are kept in a temporary folder, {TemporaryLocator.folder()}; {ADVICE}")
