@@ -38,5 +38,9 @@ class NotAllowed(Fatal):
         return f"{self.what}: {self.why}"
 
 
+class BucketMissing(Fatal):
+    """The store has no such bucket or container, so nothing in it can be read or written."""
+
+
 class WrongChoice(Fatal):
     """An option does not fit the existing lake. Nothing was changed."""

@@ -137,7 +137,7 @@ def sections() -> bytes:
             s.enhanced(can0, (1 << 60) + (1 << 39), interface=6),
             s.block(10, b"1234", echo=20),
             s.enhanced(can0),
-            struct.pack("<II2sI", 5, 14, b"ab", 14),  # no multiple of four
+            struct.pack("<II2sI", 4, 14, b"ab", 14),  # no multiple of four
             s.enhanced(can0),
             b"garbage!" * 3 + struct.pack("<II24sI", 6, 36, bytes(24), 32) + struct.pack("<III", 0x77, 12, 12),
             s.enhanced(can0),

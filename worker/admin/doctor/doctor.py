@@ -13,7 +13,7 @@ from pcaplake.worker.admin.case import Case, NotExamined, list_batches_from
 from pcaplake.worker.admin.open_case import Subject, open_case
 from pcaplake.worker.captures.source import Sources
 from pcaplake.worker.config.s3_prefixes import places_in_named_buckets
-from pcaplake.worker.errors import Fatal, PcaplakeError
+from pcaplake.worker.errors import BucketMissing, Fatal, PcaplakeError
 from pcaplake.worker.lake.identity import LAKE_JSON
 from pcaplake.worker.lake.shared_tables import SharedTables
 from pcaplake.worker.lake.store.store import Store
@@ -129,11 +129,20 @@ async def examine_and_repair(
         begin("settings and queue")
         if missing := await _find_what_setup_creates(subject, uris):
             what = f"the fleet is not set up: {missing} do not exist"
-            to_do = "run `pcaplake setup`, or correct the names, the region or the account"
+            without = [uri for uri in uris if await _lacks_bucket(subject.open_store(uri))]
+            create = f"create the bucket of {' and of '.join(without)}, then " if without else ""
+            to_do = f"{create}run `pcaplake setup`, or correct the names, the region or the account"
             return DoctorReport(findings=[replace(error(what, to_do), check="setup")])
         report.findings += await _check_surroundings(subject, uris)
     for uri in uris:
         try:
+            if await _lacks_bucket(subject.open_store(uri)):
+                what, to_do = (
+                    f"the bucket of {uri} does not exist",
+                    "create it, or correct the URI, the region or the endpoint",
+                )
+                report.findings.append(replace(error(what, to_do), check="storage", lake=uri))
+                continue
             await _examine_and_repair_lake(report, subject, uri, make, begin)
         except PcaplakeError as problem:
             report.findings.append(replace(error(str(problem), ""), check="settings", lake=uri))
@@ -178,11 +187,20 @@ async def _find_what_setup_creates(subject: Subject, uris: Sequence[str]) -> str
         with closing(QueueClients(region=settings.region)) as clients:
             missing = await clients.find_missing_resources(settings.queue, settings.ledger_table)
         # rows of a lake may remain when queue and ledger are deleted: then the other checks say what to do
-        if len(missing) < 2 or any([await _has_lake(store) for store in stores]):
+        lakes = [await _has_lake(store) for store in stores if not await _lacks_bucket(store)]
+        if len(missing) < 2 or any(lakes):
             return ""
     except PcaplakeError:
         return ""
     return ", ".join([*missing, *(f"the lake {store.uri}" for store in stores)])
+
+
+async def _lacks_bucket(store: Store) -> bool:
+    try:
+        await store.list_folders()
+    except BucketMissing:
+        return True
+    return False
 
 
 async def _has_lake(store: Store) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import time
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
@@ -12,7 +13,7 @@ import obstore
 from obstore import exceptions as obstore_errors
 from obstore.store import MemoryStore, from_url
 
-from pcaplake.worker.errors import Fatal, OutcomeUnknown, Retryable
+from pcaplake.worker.errors import BucketMissing, Fatal, OutcomeUnknown, Retryable
 from pcaplake.worker.meter import SILENT, Meter
 
 from . import credentials
@@ -276,6 +277,10 @@ _REFUSED = (
     obstore_errors.NotSupportedError,
 )
 
+# the codes of S3, Azure and GCS
+_NO_BUCKET = re.compile("NoSuchBucket|ContainerNotFound|specified bucket does not exist")
+BUCKET_MISSING = "the bucket or container does not exist. Create it, or correct its name, the region or the endpoint"
+
 
 @contextlib.contextmanager
 def _translate_read_errors(path: str) -> Iterator[None]:
@@ -285,7 +290,9 @@ def _translate_read_errors(path: str) -> Iterator[None]:
         raise Unnameable(f"{path}: {_first_line(error)}") from error
     except _REFUSED as error:
         raise Fatal(f"{path}: {_first_line(error)}") from error
-    except FileNotFoundError:
+    except FileNotFoundError as error:
+        if _NO_BUCKET.search(str(error)):
+            raise BucketMissing(f"{path}: {BUCKET_MISSING}") from error
         raise
     except (obstore_errors.BaseError, OSError) as error:
         raise Retryable(f"{path}: {_first_line(error)}") from error
@@ -300,6 +307,6 @@ def _translate_write_errors(path: str) -> Iterator[None]:
     except FileNotFoundError as error:
         if "NoSuchUpload" in str(error):  # already completed, with the response lost, or aborted by another process
             raise OutcomeUnknown(f"{path}: {_first_line(error)}") from error
-        raise Fatal(f"{path}: the store has no such bucket or container: {_first_line(error)}") from error
+        raise BucketMissing(f"{path}: {BUCKET_MISSING}") from error
     except Retryable as error:
         raise OutcomeUnknown(str(error)) from error
