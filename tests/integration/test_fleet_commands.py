@@ -341,6 +341,19 @@ def test_before_setup_the_doctor_says_one_thing(account: Account) -> None:
     assert len(account.json("doctor", code=1)["findings"]) > 5, "rows remain: every check counts"
 
 
+def test_the_doctor_says_which_bucket_is_missing(account: Account) -> None:
+    account.lake = f"s3://{account.aws.name('lakes')}/drives"
+    (only,) = account.json("doctor", code=1)["findings"]
+    assert only["do"].startswith(f"create the bucket of {account.lake}, then run `pcaplake setup`")
+    account.aws.client("s3").create_bucket(Bucket=account.lake.split("/")[2])
+    account.run("setup")
+    account.lake = f"s3://{account.aws.name('lakes')}/drives"
+    found = [one for one in account.json("doctor", code=1)["findings"] if one["level"] == "error"]
+    assert [(one["what"], one["check"]) for one in found] == [
+        (f"the bucket of {account.lake} does not exist", "storage")
+    ]
+
+
 def test_policies_of_an_account_before_anything_is_there(account: Account) -> None:
     out, _ = account.run("setup", "--policies", "--account", "123456789012")
     queue = json.loads(out)["worker"]["Statement"][0]["Resource"]

@@ -290,11 +290,11 @@ def _translate_read_errors(path: str) -> Iterator[None]:
         raise Unnameable(f"{path}: {_first_line(error)}") from error
     except _REFUSED as error:
         raise Fatal(f"{path}: {_first_line(error)}") from error
-    except FileNotFoundError as error:
+    except (obstore_errors.BaseError, OSError) as error:
         if _NO_BUCKET.search(str(error)):
             raise BucketMissing(f"{path}: {BUCKET_MISSING}") from error
-        raise
-    except (obstore_errors.BaseError, OSError) as error:
+        if isinstance(error, FileNotFoundError):
+            raise
         raise Retryable(f"{path}: {_first_line(error)}") from error
 
 
