@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import pytest
 from hypothesis import given, settings
@@ -542,6 +543,35 @@ async def test_names_that_would_be_read_as_others_are_refused(key: str) -> None:
         await objects.head_object(key)
 
 
+async def test_a_key_is_asked_for_as_it_is_or_not_at_all() -> None:
+    """Random keys of what URLs, file systems and stores read in their own ways."""
+    wire, rng, refused = Wire(), random.Random(38), 0
+    letters = [
+        *"ab/.%#?+ ~:@=&;,*\\\t\n\x7f\u200b",
+        "..",
+        "//",
+        "%2e",
+        "%2F",
+        "ü",
+        "u\u0308",
+        "\U0001f697",
+        "s3://",
+        "$'",
+    ]
+    async with wire.objects() as objects:
+        for _ in range(500):
+            key = "".join(rng.choices(letters, k=rng.randint(1, 8)))
+            wire.paths.clear()
+            try:
+                await everything(objects, Content(key=key, size=len(DATA), etag="e1"), 0, 100)
+            except Retryable:
+                refused += 1
+                assert wire.paths == []
+            else:
+                assert wire.paths == [f"/raw/{key}"]
+    assert 50 < refused < 450
+
+
 Answer = Callable[[asyncio.StreamWriter, int, int], Awaitable[None]]
 
 
@@ -553,6 +583,7 @@ class Wire:
     etag: str = "e1"
     plan: list[Answer] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
+    paths: list[str] = field(default_factory=list)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -560,6 +591,7 @@ class Wire:
                 found = re.search(r"(?i)^range: bytes=(\d+)-(\d+)", head, re.MULTILINE)
                 start, end = (int(found[1]), int(found[2]) + 1) if found else (0, len(self.data))
                 self.asked.append(f"{head.split()[0]} {start}-{end}")
+                self.paths.append(unquote(urlsplit(head.split()[1]).path, errors="surrogateescape"))
                 answer = self.plan.pop(0) if self.plan else (self.partial if found else self.whole)
                 await answer(writer, start, end)
                 await writer.drain()
