@@ -101,9 +101,7 @@ class Reference:
         self.reading, self.dates, self.lost_dates = Reading(), [], False
         self.learned: dict[tuple[KeySpace, int], Layer] = {}
         self.overflowed = False
-        self.drops: dict[
-            int | None, int
-        ] = {}  # number of the interface -> offset of its last record that tells of a loss
+        self.drops: dict[Wire | None, int] = {}  # interface -> offset of its last record that tells of a loss
         self.reading.rows = {name: [] for name in TABLES if name not in ("captures", "quarantine")}
         self.assemblers = {kind: plain_assembler(kind, len(self.reassemblies)) for kind in self.reassemblies}
         self.requests = {
@@ -444,7 +442,7 @@ class Reference:
     ) -> None:
         """A fault of the file stands at the last packet before it, and has no time."""
         row = {"layer": layer, "reason": reason, "decoded": decoded, "offset": offset, "need": need, "have": have}
-        wire = packet.wire.number if packet is not None and packet.wire is not None else None
+        wire = packet.wire if packet is not None else None  # not its number, which begins anew in a section
         if reason == "dropped" and offset is not None:
             self.drops[wire] = offset
         last = self.drops.get(wire) if packet is not None else max(self.drops.values(), default=None)
