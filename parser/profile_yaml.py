@@ -295,8 +295,9 @@ def _compile_vehicle_pattern(node: yaml.Node | None) -> re.Pattern[str] | None:
     try:
         pattern = re.compile(text)
     except (re.error, OverflowError, RecursionError) as error:
+        why = "it is nested too deeply" if isinstance(error, RecursionError) else error
         raise ProfileError(
-            f"vehicle_id is not a regular expression: {error}; correct {text[:200]!r}", _line_number(node)
+            f"vehicle_id is not a regular expression: {why}; correct {text[:200]!r}", _line_number(node)
         ) from error
     if "vehicle_id" not in pattern.groupindex:
         raise ProfileError(

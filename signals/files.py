@@ -81,6 +81,8 @@ def _load_dbc(path: Path, network: str | None) -> LoadedDatabase:
         raise DatabaseError(
             f"cannot read the signal database {path}: no message of it is readable ({name}: {reason}{more}); {_EXPORT}"
         )
+    if not content.messages:
+        raise DatabaseError(f"{path} has no message with a signal: give a complete DBC file")
     if network not in (None, content.bus):
         raise DatabaseError(
             f"{path.name} has no messages of the network {network!r}; it has {content.bus or 'no names'}"

@@ -68,6 +68,7 @@ class PcapngReader:
         self.order = "<"
         self.sections = 0
         self.first_interface = 0  # number in the capture of the section's first interface
+        self.counters: dict[int, dict[int, int]] = {}  # number in the capture of an interface -> its last statistics
         self.bytes_to_skip = 0  # of a long block
         self.garbage_from: int | None = None  # offset in the capture
         self.garbage_head = b""
@@ -281,16 +282,15 @@ class PcapngReader:
         if number >= self.decoder.state[encoding.INTERFACES]:
             self.decoder.record_file_fault("block", "bad_value", offset, 0, number)
             return
-        counted: dict[int, int] = {}
+        counted = self.counters.setdefault(self.first_interface + number, {})
         for code, value in read_options(buffer, position + STATISTICS_OPTIONS, limit, self.order):
             if code in COUNTERS and len(value) == 8:
                 counted[code] = min(struct.unpack(self.order + "Q", value)[0], MOST_COUNTED)
-        interface = self.state.interfaces[self.first_interface + number]
         drops = [counted[code] for code in (containers.ISB_DROPPED, containers.ISB_OS_DROPPED) if code in counted]
         self.state.interfaces[self.first_interface + number] = replace(
-            interface,
-            received=counted.get(containers.ISB_RECEIVED, interface.received),
-            dropped=min(sum(drops), MOST_COUNTED) if drops else interface.dropped,
+            self.state.interfaces[self.first_interface + number],
+            received=counted.get(containers.ISB_RECEIVED),
+            dropped=min(sum(drops), MOST_COUNTED) if drops else None,
         )
 
     def _decode_interface_name(self, value: bytes, position: int) -> str | None:

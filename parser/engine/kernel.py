@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import os
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -24,6 +25,15 @@ NOTICE = "compiling the decode kernels, once: about 200 seconds of CPU time, and
 def announce_compiling() -> None:
     """Log that kernels are compiled, once in each process. Without a configured logger, it is one line on stderr."""
     log.warning(NOTICE)
+
+
+@functools.cache
+def _ignore_settings_of_the_working_directory() -> None:
+    """numba reads `.numba_config.yaml` there, which can name a folder with compiled code, and others may have written both."""
+    from numba.core import config
+
+    config._config_fname = os.devnull
+    config.reload_config()
 
 
 class Intrinsic:
@@ -68,6 +78,7 @@ class Helper:
     def _make_dispatcher(self) -> Any:
         from numba import njit
 
+        _ignore_settings_of_the_working_directory()
         return njit(**self._options)(self.py_func)
 
     @property

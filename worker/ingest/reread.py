@@ -59,8 +59,8 @@ async def reason_not_to_reread(
     """
     if await lake.log.read_version(_SIGNALS) >= 0:
         return (
-            "the lake has signals, which would no longer match the frames: `pcaplake-spark replace` replaces them too, if the "
-            "Spark job has written them"
+            "the lake has signals, which would no longer match the frames. If the Spark job has written them, `pcaplake-spark "
+            "replace` replaces both; for those of `pcaplake signals`, see `pcaplake docs signals`, Replaced captures"
         )
     if accept_loss:
         return ""

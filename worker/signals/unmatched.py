@@ -44,12 +44,12 @@ class UnmatchedFrames:
 def explain_unmatched(counts: Iterable[FrameCount], databases: Databases) -> UnmatchedFrames | None:
     """None if there are no frames."""
     frames: dict[str, Counter[str]] = defaultdict(Counter)
-    unknown = 0
+    ids = unknown = 0
     causes: Counter[str] = Counter()
     groups = {bus: _parameter_groups(network.messages) for bus, network in databases.networks.items()}
     for count in counts:
         frames[SOURCES[count.kind]][NO_BUS if count.bus is None else count.bus] += count.frames
-        network = databases.network_of_bus(count.bus)
+        network, ids = databases.network_of_bus(count.bus), ids + 1
         if network is None or network.find_message(count.kind, count.id, count.extended) is None:
             unknown += 1
             causes.update(_find_causes(count, databases, groups))
@@ -58,6 +58,9 @@ def explain_unmatched(counts: Iterable[FrameCount], databases: Databases) -> Unm
     hints = [f"{counted(number, 'id')} {cause}" for cause, number in causes.most_common()]
     if not unknown:
         hints = ["the databases name all ids, but the payloads are too short, or their signals cannot be decoded"]
+    elif not hints and unknown < ids:
+        known = f"the databases name {ids - unknown:,} of the {counted(ids, 'id')}"
+        hints = [f"{known}, but their payloads are too short, or their signals cannot be decoded"]
     elif not hints:
         hints = ["the databases name none of these ids: they may describe other buses, or another vehicle"]
     by_table = {table: dict(sorted(by_bus.items())) for table, by_bus in sorted(frames.items())}

@@ -225,10 +225,16 @@ def test_comments_and_lost_packets(order: str) -> None:
 
 def test_the_last_statistics_of_an_interface_count() -> None:
     data = S.header() + S.interface(227) + S.interface(1) + S.statistics(0, received=5, dropped=1, os_dropped=2)
-    data += S.statistics(0, received=9) + epb(1) + S.statistics(1, dropped=2**64 - 1, os_dropped=5) + S.statistics(0)
+    data += (
+        S.statistics(0, received=9)
+        + S.statistics(0, os_dropped=4)
+        + epb(1)
+        + S.statistics(1, dropped=2**64 - 1, os_dropped=5)
+        + S.statistics(0)
+    )
     data += Section(">").header() + Section(">").interface(227) + Section(">").statistics(0, received=7)
     rows, summary = read(data)
-    assert [(i.received, i.dropped) for i in summary.interfaces] == [(9, 3), (None, 2**63 - 1), (7, None)]
+    assert [(i.received, i.dropped) for i in summary.interfaces] == [(9, 5), (None, 2**63 - 1), (7, None)]
     assert not summary.faults
     rows, summary = read(START + S.statistics(1, received=1) + S.block(5, bytes(8)) + epb(1))
     assert [(f["layer"], f["reason"], f["have"]) for f in rows["faults"]] == [

@@ -94,6 +94,11 @@ class TestHints:
         assert found.unknown_ids == 0
         assert "the payloads are too short" in found.hints[0]
 
+    def test_ids_of_which_some_are_known(self, tmp_path: Path) -> None:
+        found = explained([frames(0x100), frames(0x300)], described(tmp_path, others=dbc(0x100)))
+        assert found.unknown_ids == 1
+        assert found.hints[0].startswith("the databases name 1 of the 2 ids, but their payloads are too short")
+
 
 def test_the_report_of_a_run_that_decodes_nothing(spark: Any, tmp_path: Path) -> None:
     lake = SignalLake(tmp_path / "lake")

@@ -32,7 +32,7 @@ from pcaplake.parser.engine.kernels.encoding import FAULTS
 from pcaplake.parser.engine.learned_keys import TOO_MANY_PORTS
 from pcaplake.parser.engine.messages import TOO_MANY_ROWS
 from pcaplake.parser.engine.objects import TOO_MUCH_REPEATED
-from pcaplake.parser.engine.reassembly.assembler import GAP, TOO_LONG
+from pcaplake.parser.engine.reassembly.assembler import BAD_CHECKSUM, GAP, TOO_LONG
 from pcaplake.worker.config.environment import read_traces_endpoint
 from pcaplake.worker.errors import Fatal
 from pcaplake.worker.telemetry import log_context, logs
@@ -173,7 +173,7 @@ def test_kinds_of_faults_are_the_parsers() -> None:
         if isinstance(node.args[1], ast.Constant)
     }
     assert len(of_files) >= 5
-    of_captures = {TOO_MANY_DATES, TOO_MUCH_REPEATED, TOO_MANY_PORTS, GAP, TOO_LONG, TOO_MANY_ROWS}
+    of_captures = {TOO_MANY_DATES, TOO_MUCH_REPEATED, TOO_MANY_PORTS, GAP, TOO_LONG, BAD_CHECKSUM, TOO_MANY_ROWS}
     assert set(METRICS["faults"].labels["kind"]) == {*FAULTS[1:], *of_files, *of_captures}
 
 

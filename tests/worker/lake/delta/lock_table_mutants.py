@@ -129,4 +129,4 @@ def a_version_of_somebody_else_is_taken_for_ours(patch: pytest.MonkeyPatch) -> N
 
 @mutant
 def the_log_is_not_asked_what_became_of_an_attempt(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(log_module, "_find_committed", lambda request, state, unresolved: None)
+    patch.setattr(log_module, "find_committed", lambda request, state, unresolved: None)

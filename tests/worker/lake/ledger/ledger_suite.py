@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from pcaplake.worker.lake.delta.actions import AddFile
+from pcaplake.worker.lake.delta.actions import StagedFile
 from pcaplake.worker.lake.ledger import Enrollment, Lease, Ledger, LedgerLost
 from pcaplake.worker.lake.records import Capture, Manifest, Stage
 
@@ -24,7 +24,7 @@ def capture(name: str) -> Capture:
 
 def stage(stage_id: str, *captures: str, generation: int = 0, written_at: int = 5) -> Stage:
     path = f"date=2026-01-02/{stage_id}-0.zstd.parquet"
-    add = AddFile(
+    add = StagedFile(
         path=path, size=7, partition_values={"date": "2026-01-02"}, modification_time=5, stats='{"numRecords":3}'
     )
     return Stage(
