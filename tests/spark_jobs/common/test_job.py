@@ -29,6 +29,7 @@ from pcaplake.worker.lake.store.store import Store
 from tests.spark_jobs.drives import fill
 
 pytestmark = pytest.mark.unit
+ENDPOINTS = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ALLOW_HTTP")  # other tests of this process may set them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,7 +186,7 @@ def test_without_a_job_it_tells_which_there_are(capsys: pytest.CaptureFixture[st
 def test_stores_are_opened_with_the_region_of_the_settings(
     name: str, opened: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for variable in ("AWS_REGION", "AWS_DEFAULT_REGION", "PCAPLAKE_REGION"):
+    for variable in ("AWS_REGION", "AWS_DEFAULT_REGION", "PCAPLAKE_REGION", *ENDPOINTS):
         monkeypatch.delenv(variable, raising=False)
     (tmp_path / "fleet.yaml").write_text("region: eu-west-3\nstorage_option: {allow_http: 'true'}\n")
     given: dict[str, Any] = {}
@@ -218,7 +219,7 @@ def test_stores_are_opened_with_the_region_of_the_settings(
 
 
 def test_a_region_is_for_s3_alone_and_not_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    for variable in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ALLOW_HTTP"):
+    for variable in ENDPOINTS:
         monkeypatch.delenv(variable, raising=False)
     settings = FleetSettings(region="eu-west-3")
     assert settings.storage_options_for("s3a://lake/drives") == {"region": "eu-west-3"}
