@@ -34,7 +34,7 @@ async def check_removed_rows(case: Case) -> list[Finding]:
             findings += _list_foreign_versions(table, [one for one in foreign if one.version not in lost])
     if any(finding.level != "ok" for finding in findings):
         return findings
-    return [ok("no rows are missing because of a RESTORE, TRUNCATE or overwrite by another program"), *findings]
+    return [ok("no rows are missing because others restored, truncated or overwrote a table"), *findings]
 
 
 def _list_foreign_versions(table: str, foreign: list[ForeignVersion]) -> Iterable[Finding]:
