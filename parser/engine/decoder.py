@@ -33,9 +33,8 @@ from .specialize import specialized_walk
 
 DAY_NS = 86_400 * encoding.BILLION
 DROPPED = encoding.FAULTS[encoding.DROPPED]
-BESIDE = (
-    1 << 20
-)  # bytes of the capture: a message of which pieces are missing began at most so far before its last piece
+# bytes of the capture: a message of which pieces are missing began at most so far before its last piece
+BESIDE = 1 << 20
 # More rows need more cache, fewer rows more calls for each kind of row. In the working memory, the fields of a row are about
 # MORSEL_ROWS numbers apart. With a power of two, that is a multiple of 4,096 bytes, and all fields share one set of the
 # first-level cache.

@@ -137,10 +137,8 @@ async def examine_and_repair(
     for uri in uris:
         try:
             if await _lacks_bucket(subject.open_store(uri)):
-                what, to_do = (
-                    f"the bucket of {uri} does not exist",
-                    "create it, or correct the URI, the region or the endpoint",
-                )
+                what = f"the bucket of {uri} does not exist"
+                to_do = "create it, or correct the URI, the region or the endpoint"
                 report.findings.append(replace(error(what, to_do), check="storage", lake=uri))
                 continue
             await _examine_and_repair_lake(report, subject, uri, make, begin)
@@ -200,6 +198,8 @@ async def _lacks_bucket(store: Store) -> bool:
         await store.list_folders()
     except BucketMissing:
         return True
+    except PcaplakeError:  # the check of the storage says what is wrong
+        return False
     return False
 
 
