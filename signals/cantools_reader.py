@@ -11,7 +11,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from traceback import walk_tb
 from typing import Any
+from xml.etree.ElementTree import Element
 
 from .assemble import DeclaredSignal, assemble_signals, cycle_time, normalize_bound
 from .database_text import decode_text
@@ -22,6 +24,16 @@ from .model import Message, Scale, Signal, limit_to_float64
 _MOST_IDS = 1 << 16  # most ids of one message of a SYM file
 _ID_RANGE = re.compile(r"^[ \t]*ID[ \t]*=[ \t]*([0-9A-Fa-f]+)h[ \t]*-[ \t]*([0-9A-Fa-f]+)h", re.MULTILINE)
 _cantools_as_it_is = threading.Lock()
+_ENTRIES = (
+    "message_tokens",
+    "message",
+    "name",
+    "tokens",
+    "signal",
+    "can_frame_triggering",
+    "i_signal",
+)  # locals of cantools
+_NO_TEXT = (AttributeError, TypeError, IndexError, AssertionError)  # whose texts speak of cantools, not of the file
 
 
 def read_with_cantools(path: Path) -> DatabaseNetworks:
@@ -37,6 +49,35 @@ def read_with_cantools(path: Path) -> DatabaseNetworks:
             by_bus.setdefault(message.bus_name or None, []).append(message)
     networks = {name: convert_messages(messages, path.name) for name, messages in by_bus.items()}
     return DatabaseNetworks(source=path.name, networks=networks, lost=lost)
+
+
+def describe_error(error: Exception) -> str:
+    """What is wrong with a file, by an exception of cantools or of what it calls: the entry that was read, and why it is none."""
+    own = (getattr(error, f"e_{kind}", None) for kind in ("arxml", "kcd", "sym"))  # cantools puts them into another one
+    error = next((one for one in own if isinstance(one, Exception)), error)
+    text = " ".join(str(error).split())  # its messages have several lines
+    names: list[str] = []
+    for frame, _ in walk_tb(error.__traceback__):
+        if str(frame.f_globals.get("__name__")).startswith("cantools.database.can.formats"):
+            names += filter(None, (_name_of_entry(frame.f_locals.get(key)) for key in _ENTRIES))
+    if isinstance(error, KeyError):
+        text = f"{error.args[0] if error.args else 'something'}, which it needs, is not there"
+    elif isinstance(error, _NO_TEXT) or not text:
+        text = "a part of it is missing, or is not as cantools expects it"
+    elif isinstance(error, ValueError) and (
+        number := re.fullmatch(r"(?:invalid literal for|could not convert) .*: (.*)", text)
+    ):
+        text = f"{number[1]} is no number"
+    return f"{'.'.join(dict.fromkeys(names))}: {text}" if names else text or type(error).__name__
+
+
+def _name_of_entry(entry: Any) -> str | None:
+    """The name of an XML element, of a section of SYM, or the name itself."""
+    if isinstance(entry, Element):
+        entry = entry.get("name") or next((one.text for one in entry if one.tag.endswith("}SHORT-NAME")), None)
+    elif isinstance(entry, list):
+        entry = next((one for one in entry[1:3] if isinstance(one, str) and one != "="), None)
+    return entry if isinstance(entry, str) and re.fullmatch(r"[\w./ -]{1,200}", entry) else None
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from . import dbc
+from .cantools_reader import describe_error, read_with_cantools
 from .database_cache import load_once
 from .database_text import decode_text
 from .errors import DatabaseError
@@ -23,7 +24,7 @@ CANTOOLS = (".kcd", ".sym")
 FIBEX = (".xml", ".fibex")
 SUFFIXES = (DBC, *CANTOOLS, ARXML, LDF, *FIBEX)
 _AUTOSAR_4 = "http://autosar.org/schema/r4"
-_EXPORT = "export it again from the program that wrote it, or remove it from the databases"
+_EXPORT = "export it again from the program that wrote it, correct it, or remove it from the databases"
 
 
 def load_database(path: str | Path, network: str | None = None) -> LoadedDatabase:
@@ -69,8 +70,9 @@ class DatabaseLoader:
                 f"({error})"
             ) from error
         except Exception as error:  # each parser raises its own exceptions
-            error_text = " ".join(str(error).split()) or repr(error)  # their messages have several lines
-            raise DatabaseError(f"cannot read the signal database {path}: {error_text}; {_EXPORT}") from error
+            raise DatabaseError(
+                f"cannot read the signal database {path}: {describe_error(error)}; {_EXPORT}"
+            ) from error
 
 
 def _load_dbc(path: Path, network: str | None) -> LoadedDatabase:
@@ -114,14 +116,11 @@ def _load_fibex(path: Path, network: str | None) -> LoadedDatabase:
 
 
 def _read_networks(path: Path) -> DatabaseNetworks:
-    from .cantools_reader import read_with_cantools
-
     return load_once(path, _read_arxml, "ARXML") if path.suffix.lower() == ARXML else read_with_cantools(path)
 
 
 def _read_arxml(path: Path) -> DatabaseNetworks:
     from .arxml.networks import read_networks
-    from .cantools_reader import read_with_cantools
 
     _, namespace = read_root(path)
     if namespace is not None and not namespace.startswith(_AUTOSAR_4):
@@ -135,5 +134,5 @@ def _read_arxml(path: Path) -> DatabaseNetworks:
     except Exception as error:
         raise DatabaseError(
             f"{path} has only the configuration of a control unit, and the containers of its modules Com and CanIf are not as "
-            f"cantools expects them ({' '.join(str(error).split()) or repr(error)}): export both, or give the system description"
+            f"cantools expects them ({describe_error(error)}): export both, or give the system description"
         ) from error

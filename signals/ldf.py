@@ -1,14 +1,14 @@
 """Reads LDF files of LIN with ldfparser's grammar. A frame or signal that is not as LIN has them affects no other.
 
 Layout: LIN Specification Package 2.2A, LIN Configuration Language, sections 9.2.3 (signals), 9.2.4 (frames) and 9.2.6
-(encodings).
+(encodings). A name that is declared twice, and otherwise the second time, means nothing.
 """
 
 from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +18,7 @@ from .loaded import LoadedDatabase, drop_conflicting
 from .model import Message, Scale, Signal
 
 _MOST_ID = 0x3F
+_MOST_BYTES = 8
 _BYTES_BY_ID = (2, 2, 4, 8)  # of a frame of LIN 1.3 without a length, by the two upper bits of its id
 
 
@@ -69,6 +70,8 @@ def _convert_frame(
         if _is_above_2_0(content.get("language_version", "")):
             raise DatabaseError(f"{name} has no length, which a frame may lack in LIN 2.0 and below only")
         length = _BYTES_BY_ID[number >> 4]
+    if not 1 <= length <= _MOST_BYTES:
+        raise DatabaseError(f"{name} has {length:,} bytes, and a frame of LIN has 1 to {_MOST_BYTES}")
     readable, unreadable = assemble_signals("lin", length, signals.of_frame(frame))
     return Message(
         kind="lin",
@@ -91,15 +94,22 @@ def _is_above_2_0(version: str) -> bool:
         return True
 
 
+class _Declared(dict[str, Any]):
+    """The declarations of a section by name. `contradicted`: names of which two differ."""
+
+    def __init__(self, declarations: Iterable[tuple[str, Any]]) -> None:
+        super().__init__()
+        self.contradicted = {name for name, content in declarations if self.setdefault(name, content) != content}
+
+
 class _SignalsOfFile:
     """The signals of a file by name, each with its encoding."""
 
     def __init__(self, content: Mapping[str, Any]) -> None:
-        self._widths = {signal["name"]: signal["width"] for signal in content.get("signals") or ()}
-        self._encodings = {one["name"]: one["values"] for one in content.get("signal_encoding_types") or ()}
-        self._represented = {
-            signal: one["encoding"] for one in content.get("signal_representations") or () for signal in one["signals"]
-        }
+        represented = content.get("signal_representations") or ()
+        self._widths = _Declared((signal["name"], signal["width"]) for signal in content.get("signals") or ())
+        self._encodings = _Declared((one["name"], one["values"]) for one in content.get("signal_encoding_types") or ())
+        self._represented = _Declared((signal, one["encoding"]) for one in represented for signal in one["signals"])
 
     def of_frame(self, frame: Mapping[str, Any]) -> Iterator[DeclaredSignal]:
         for entry in frame["signals"]:
@@ -108,6 +118,16 @@ class _SignalsOfFile:
             encoding = self._represented.get(name)
             if name not in self._widths:
                 yield DeclaredSignal(signal=plain, reason="the file does not declare it in Signals")
+            elif name in self._widths.contradicted:
+                yield DeclaredSignal(signal=plain, reason="Signals declares it twice, with other widths: remove one")
+            elif name in self._represented.contradicted:
+                reason = "Signal_representation gives it two encodings: remove one"
+                yield DeclaredSignal(signal=plain, reason=reason)
+            elif encoding is not None and encoding in self._encodings.contradicted:
+                reason = (
+                    f"Signal_encoding_types declares its encoding {encoding} twice, otherwise each time: remove one"
+                )
+                yield DeclaredSignal(signal=plain, reason=reason)
             elif encoding is not None and encoding not in self._encodings:
                 yield DeclaredSignal(signal=plain, reason=f"its encoding {encoding} is not in Signal_encoding_types")
             else:

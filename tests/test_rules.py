@@ -11,7 +11,7 @@ from tests.mutants import Mutant, marks
 from tests.parser import declaration_mutants, kernel_mutants, learned_mutants, pairing_mutants, reassembly_mutants
 from tests.signals import frame_mutants
 from tests.signals.someip import payload_mutants
-from tests.worker.lake import compaction_mutants, correction_mutants
+from tests.worker.lake import compaction_mutants, correction_mutants, guard_mutants
 from tests.worker.lake.commit import committer_mutants
 from tests.worker.lake.delta import file_mutants, foreign_mutants, lock_table_mutants
 from tests.worker.model import mutants as fleet_mutants
@@ -39,6 +39,7 @@ MODELS = {
     "signals": signals_mutants.MUTANTS,
     "compaction": compaction_mutants.MUTANTS,
     "corrections": correction_mutants.MUTANTS,
+    "guards": guard_mutants.MUTANTS,
 }
 MUTANTS = {
     f"{model}: {name}": mutant

@@ -8,8 +8,9 @@ message without a payload whose time is 0. The segments of a message are in cons
 An 11-bit identifier is in bits 28 to 18 of its word, and was in bits 10 to 0 in the first devices. The other 18 bits are 0, so
 a word that can only be of the old kind is read as such.
 
-A message whose length or type cannot be has its row and a fault. So has a FlexRay frame with the flag of a symbol, and a LIN
-frame that has data and the flag of a wake-up; a symbol alone has no frame id.
+A message whose length or type cannot be has its row and a fault. So has a FlexRay frame with the flag of a symbol, or whose
+frame id or cycle cannot be, a LIN frame that has data and the flag of a wake-up, and a frame of CAN whose DLC cannot be, or
+contradicts its length though it has no errors. A symbol alone has no frame id.
 
 Not read: what analog, GPIO and other payloads and control, status and vendor messages contain (`capture_module_messages` has
 their bytes); the CRC and the position of the error of a CAN frame, and the frame CRC of FlexRay.
@@ -17,18 +18,23 @@ their bytes); the CRC and the position of the error of a CAN frame, and the fram
 
 from __future__ import annotations
 
-import dpkt
+from collections.abc import Mapping
 
-from pcaplake.parser.engine.key_spaces import KeySpace
+import dpkt
+import numpy as np
+
+from pcaplake.parser.engine.key_spaces import Claim, KeySpace
 from pcaplake.parser.engine.layer import Case, Column, Layer, Rows, Term
 from pcaplake.parser.engine.pieces import Segments
 
-from .can import CAN_WORD, DLC_BYTES, STANDARD, WORD
-from .ethernet import CARRIED_FRAME, UDP_PORT, Bare, Empty
+from .can import CAN_WORD, DLC, DLC_BYTES, FD_DLC, MOST_DLC, STANDARD, WORD
+from .ethernet import CARRIED_FRAME, UDP_PORT, Bare, Empty, always_a_fault
+from .flexray import FRAME_IDS, MOST_CYCLE
 from .lin import error_sums
 from .tecmp import CMP_VERSIONS, MODULE
 
 MESSAGE_KIND, PAYLOAD = KeySpace("ASAM CMP message type", 8), KeySpace("ASAM CMP segmentation and payload type", 12)
+CAN_LENGTHS, FD_LENGTHS = KeySpace("ASAM CMP DLC and length of CAN"), KeySpace("ASAM CMP DLC and length of CAN FD")
 DATA, CONTROL, STATUS, VENDOR = 1, 2, 3, 255
 INVALID, CAN, CAN_FD, LIN, FLEXRAY, ETHERNET = 0, 1, 2, 3, 4, 8
 SEGMENT_BITS = 0xC00
@@ -66,10 +72,10 @@ class CanPayload(dpkt.Packet):
         ("word", "I", 0),
         ("crc", "I", 0),
         ("error_position", "H", 0),
-        ("dlc", "B", 0),
-        ("len", "B", 0),
+        ("lengths", "H", 0),
     )
     __bit_fields__ = {
+        "lengths": (("dlc", 8), ("len", 8)),
         "flags": (("_flags", 2), ("esi", 1), ("brs", 1), ("_dominant", 2), ("errors", 10)),
         "word": (("extended", 1), ("rtr", 1), ("_reserved", 1), ("id", 29)),
     }
@@ -133,15 +139,7 @@ OTHER_MESSAGE = Layer(
     repeats="padded",
 )
 SEGMENT = Layer(Empty, name="cmp_segment", under=[PAYLOAD.where(lambda v: v & SEGMENT_BITS != 0)], header=lambda h: 0)
-INVALID_PAYLOAD: Layer = Layer(
-    Bare,
-    name="cmp_invalid",
-    protocol="cmp",
-    bare=True,
-    under=[PAYLOAD[INVALID]],
-    header=lambda h: 0,
-    expect=lambda h: Term(INVALID_PAYLOAD, 0) & 0 >= 1,  # always a fault
-)
+INVALID_PAYLOAD = always_a_fault("cmp_invalid", "cmp", PAYLOAD[INVALID])
 OTHER_PAYLOAD = Layer(
     Bare,
     name="cmp_payload",
@@ -152,7 +150,7 @@ OTHER_PAYLOAD = Layer(
 )
 
 
-def _can_layer(name: str, payload_type: int, most: int, empty: int) -> Layer:
+def _can_layer(name: str, payload_type: int, most: int, empty: int, lengths: KeySpace) -> Layer:
     """empty: bits of its first 8 bytes, flags and word, that say that it carries nothing"""
     layer = Layer(
         CanPayload,
@@ -161,18 +159,33 @@ def _can_layer(name: str, payload_type: int, most: int, empty: int) -> Layer:
         under=[PAYLOAD[payload_type]],
         total=lambda h: h.len + 16,
         # of an 11-bit identifier, the other 18 bits are 0, wherever it is
-        expect=lambda h: (h.len <= most) & ((h.extended == 1) | (h.id & 0x3FFFF == 0) | (h.id & 0x1FFFF800 == 0)),
+        expect=lambda h: (
+            (h.dlc <= MOST_DLC)
+            & (h.len <= most)
+            & ((h.extended == 1) | (h.id & 0x3FFFF == 0) | (h.id & 0x1FFFF800 == 0))
+        ),
     )
     head = Term(layer, 0)
     layer.selects = [
+        lengths(lambda h: h.lengths, when=lambda h: head & empty == 0),
         CAN_WORD(lambda h: h.word & WORD, when=lambda h: head & empty == 0),
         CAN_WORD(lambda h: h.word >> 18 & STANDARD, when=lambda h: (head & (empty | WORD)).between(*_UPPER)),
     ]
     return layer
 
 
-CMP_CAN = _can_layer("cmp_can", CAN, 8, empty=_ERRORS | _REMOTE)
-CMP_CAN_FD = _can_layer("cmp_canfd", CAN_FD, 64, empty=_ERRORS)
+def _contradictions(lengths: KeySpace, sizes: Mapping[int, int]) -> Claim:
+    """The pairs of a DLC and a length that can be, but not together. sizes: of each DLC"""
+    pairs, most = [dlc << 8 | size for dlc, size in sizes.items()], max(sizes.values())
+    return lengths.where(lambda v: (v >> 8 <= MOST_DLC) & (v & 0xFF <= most) & ~np.isin(v, pairs))
+
+
+CMP_CAN = _can_layer("cmp_can", CAN, 8, _ERRORS | _REMOTE, CAN_LENGTHS)
+CMP_CAN_FD = _can_layer("cmp_canfd", CAN_FD, 64, _ERRORS, FD_LENGTHS)
+IMPOSSIBLE_CAN = always_a_fault("cmp_can_length", "cmp_can", _contradictions(CAN_LENGTHS, DLC_BYTES))
+IMPOSSIBLE_FD = always_a_fault(
+    "cmp_canfd_length", "cmp_canfd", _contradictions(FD_LENGTHS, {dlc: n for n, dlc in FD_DLC.items()})
+)
 CMP_LIN = Layer(
     LinPayload,
     name="cmp_lin",
@@ -187,7 +200,11 @@ CMP_FLEXRAY = Layer(
     bare=True,
     under=[PAYLOAD[FLEXRAY]],
     total=lambda h: h.len + 14,
-    expect=lambda h: (h.frame_id & 0x7FF == 0) | (h.flags & _SYMBOLS == 0),
+    expect=lambda h: (
+        ((h.frame_id & 0x7FF == 0) | (h.flags & _SYMBOLS == 0))
+        & (h.frame_id.between(*FRAME_IDS) | (h.flags & _SYMBOLS >= 1))
+        & (h.cycle <= MOST_CYCLE)
+    ),
 )
 CMP_ETHERNET = Layer(
     EthernetPayload,
@@ -200,7 +217,7 @@ CMP_ETHERNET = Layer(
 )
 LAYERS = (
     *(CMP, MESSAGE, OTHER_MESSAGE, SEGMENT, INVALID_PAYLOAD, OTHER_PAYLOAD),
-    *(CMP_CAN, CMP_CAN_FD, CMP_LIN, CMP_FLEXRAY, CMP_ETHERNET),
+    *(CMP_CAN, CMP_CAN_FD, IMPOSSIBLE_CAN, IMPOSSIBLE_FD, CMP_LIN, CMP_FLEXRAY, CMP_ETHERNET),
 )
 
 SEGMENTS = Segments(
@@ -247,7 +264,7 @@ def _can_columns(layer: Layer) -> dict[str, Column]:
         extended=layer.extended,
         error=layer.errors.via(_HAS_ERRORS),
         xl=layer(False),
-        dlc=layer.dlc,
+        dlc=layer.dlc.via(DLC),
         direction=MESSAGE.sent.names({0: "in", 1: "out"}),
     )
 

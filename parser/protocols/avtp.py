@@ -5,7 +5,8 @@ packet-ieee1722.c.
 
 The length of an ACF message counts units of 4 bytes, of which up to 3 bytes at its end are padding. The channel of FlexRay is 1
 for A, 2 for B, 3 for both. Of a CAN XL frame in several messages the parts are put together. A message that is longer than its
-frame can be has its row and a fault.
+frame can be has its row and a fault. So has one with more padding than there are bytes behind its header, with a length that no
+frame of CAN FD has, and with the FlexRay frame id 0.
 
 Not read: audio, video and other media, of which `avtp_pdus` has the header; what follows the subtype of control messages
 (ADP, AECP, ACMP, MAAP) and encrypted PDUs; ACF messages other than CAN, LIN and FlexRay.
@@ -14,7 +15,7 @@ Not read: audio, video and other media, of which `avtp_pdus` has the header; wha
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import dpkt
@@ -23,8 +24,8 @@ from pcaplake.parser.engine.key_spaces import KeySpace
 from pcaplake.parser.engine.layer import Case, Column, Layer, Rows, Term
 from pcaplake.parser.engine.pieces import Segments
 
-from .can import ABOVE_STANDARD, CAN_WORD, EXTENDED, FD_DLC, STANDARD, split_identifier_cases
-from .ethernet import ETHERTYPE, UDP_PORT, Empty
+from .can import ABOVE_STANDARD, CAN_WORD, EXTENDED, FD_DLC, STANDARD, is_no_fd_length, split_identifier_cases
+from .ethernet import ETHERTYPE, UDP_PORT, Empty, always_a_fault
 
 SUBTYPE, CONTROL = KeySpace("AVTP subtype", 8), KeySpace("AVTP control format", 1)
 MESSAGE, UDP_CARRIED = KeySpace("ACF message type and length"), KeySpace("AVTP in UDP", 1)
@@ -83,8 +84,8 @@ class Crf(dpkt.Packet):
 
 
 class Acf(dpkt.Packet):
-    __hdr__ = (("word", "H", 0), ("message", "2s", bytes(2)))
-    __bit_fields__ = {"word": (("kind", 7), ("len", 9))}
+    __hdr__ = (("unit", "I", 0),)
+    __bit_fields__ = {"unit": (("kind", 7), ("len", 9), ("pad", 2), ("_message", 14))}
 
 
 def _define_message(name: str, *fields: tuple[str, str, int], **bits: tuple[tuple[str, int], ...]) -> type[dpkt.Packet]:
@@ -167,13 +168,21 @@ ACF = Layer(
     header=lambda h: 2,  # the other bytes of its first unit belong to the message
     total=lambda h: h.len * 4,
     repeats=True,
-    selects=[MESSAGE(lambda h: h.word)],
+    selects=[MESSAGE(lambda h: h.unit >> 16)],
 )
+
+
+_LENGTH_AND_PAD = ACF.unit >> 14 & 0x7FF
 
 
 def _units(packet: type[dpkt.Packet], most: int) -> int:
     """The length of a message that carries at most so many bytes; a longer one carries more, whatever its padding."""
-    return (int(packet.__hdr_len__) + 2 + most + 3) // 4
+    return (_size_in_message(packet) + most + 3) // 4
+
+
+def _size_in_message(packet: type[dpkt.Packet]) -> int:
+    """Bytes of the header, with type and length."""
+    return int(packet.__hdr_len__) + 2
 
 
 def _message_bytes(h: Any) -> Any:
@@ -192,8 +201,9 @@ def _message_layer(packet: type[dpkt.Packet], name: str, kind: int, most: int) -
     )
 
 
-def _can_layer(packet: type[dpkt.Packet], name: str, kind: int) -> Layer:
-    layer = _message_layer(packet, name, kind, 64)
+def _can_layers(packet: type[dpkt.Packet], name: str, kind: int) -> tuple[Layer, Layer]:
+    """The frames of one kind, and those of them whose length no frame of CAN FD has."""
+    layer, lengths = _message_layer(packet, name, kind, 64), KeySpace(f"{name} length and padding", 11)
     layer.expect = lambda h: (
         (ACF.len <= _units(packet, 64))
         & ((layer.fd == 1) | (ACF.len <= _units(packet, 8)))
@@ -203,20 +213,28 @@ def _can_layer(packet: type[dpkt.Packet], name: str, kind: int) -> Layer:
     # a remote frame carries nothing; both flags are in different fields of the two versions
     remote, extended = (0x10, 0x08) if packet in (CanMessage, CanBrief) else (0x1000, 0x0800)
     layer.selects = [
+        lengths(lambda h: _LENGTH_AND_PAD, when=lambda h: h.fd == 1),
         CAN_WORD(lambda h: h.word & STANDARD, when=lambda h: h.flags & (remote | extended) == 0),
         CAN_WORD(lambda h: h.id + EXTENDED, when=lambda h: h.flags & (remote | extended) == extended),
     ]
-    return layer
+
+    def cannot_be(v: Any) -> Any:
+        size = (v >> 2) * 4 - _size_in_message(packet) - (v & 3)
+        return (size >= 0) & (size <= 64) & is_no_fd_length(size)
+
+    return layer, always_a_fault(f"{name}_length", name, lengths.where(cannot_be))
 
 
-CAN_LAYERS = (
-    _can_layer(CanMessage, "acf_can", CAN),
-    _can_layer(CanBrief, "acf_can_brief", CAN_BRIEF),
-    _can_layer(CanV2, "acf_can_v2", CAN_V2),
-    _can_layer(CanBriefV2, "acf_can_brief_v2", CAN_BRIEF_V2),
+CAN_LAYERS, IMPOSSIBLE_CAN = zip(
+    _can_layers(CanMessage, "acf_can", CAN),
+    _can_layers(CanBrief, "acf_can_brief", CAN_BRIEF),
+    _can_layers(CanV2, "acf_can_v2", CAN_V2),
+    _can_layers(CanBriefV2, "acf_can_brief_v2", CAN_BRIEF_V2),
+    strict=True,
 )
 ACF_LIN = _message_layer(LinMessage, "acf_lin", LIN, 8)
-ACF_FLEXRAY = _message_layer(FlexRayMessage, "acf_flexray", FLEXRAY, 254)
+ACF_FLEXRAY: Layer = _message_layer(FlexRayMessage, "acf_flexray", FLEXRAY, 254)
+ACF_FLEXRAY.expect = lambda h: (ACF.len <= _units(FlexRayMessage, 254)) & (h.frame_id >= 1)
 
 
 def _xl_layers(packet: type[dpkt.Packet], name: str, kind: int, part: KeySpace) -> tuple[Layer, Layer, Layer]:
@@ -241,7 +259,8 @@ _XL_BRIEF_MESSAGE, ACF_XL_BRIEF, XL_BRIEF_SEGMENT = _xl_layers(
     CanXlBrief, "acf_canxl_brief", CAN_XL_BRIEF, XL_BRIEF_PART
 )
 LAYERS = (
-    *(ENCAPSULATION, AVTP, NON_TIMED, TIMED, STREAM, CLOCK, OTHER, ACF, *CAN_LAYERS, ACF_LIN, ACF_FLEXRAY),
+    *(ENCAPSULATION, AVTP, NON_TIMED, TIMED, STREAM, CLOCK, OTHER, ACF, *CAN_LAYERS, *IMPOSSIBLE_CAN),
+    *(ACF_LIN, ACF_FLEXRAY),
     *(_XL_MESSAGE, ACF_XL, XL_SEGMENT, _XL_BRIEF_MESSAGE, ACF_XL_BRIEF, XL_BRIEF_SEGMENT),
 )
 _XL_SEGMENTS = XL_SEGMENT, XL_BRIEF_SEGMENT
@@ -286,10 +305,14 @@ def _bus_columns(layer: Layer, *, stamped: bool = True) -> dict[str, Column]:
     return dict(bus=layer.bus_id.text("acf"), source=layer("acf"), **time)
 
 
-def _stated_lengths(layer: Layer) -> tuple[Case, ...]:
-    """The bytes that a message states to carry, of which a cut packet lacks some."""
-    size = layer.least + 2
-    return tuple((ACF.len * 4 - size - pad).where(layer.pad == pad) for pad in range(4))
+_SIZES = {size: size for size in range(4 * 512)}  # and no negative one
+
+
+def _stated_lengths(layer: Layer, table: Mapping[int, int] = _SIZES) -> tuple[Case, ...]:
+    """The bytes that a message states to carry, of which a cut packet lacks some, by what the table has for them."""
+    size = _size_in_message(layer.packet)
+    stated = ((ACF.len * 4 - size - pad).where(layer.pad == pad) for pad in range(4))
+    return tuple(dataclasses.replace(case, table=table) for case in stated)
 
 
 def _can_rows(layer: Layer) -> Rows:
@@ -306,8 +329,8 @@ def _can_rows(layer: Layer) -> Rows:
             brs=layer.brs.where(layer.fd == 1),
             esi=layer.esi.where(layer.fd == 1),
             xl=layer(False),
-            dlc=tuple(dataclasses.replace(case, table=FD_DLC) for case in _stated_lengths(layer)),
-            data_len=_stated_lengths(layer),
+            dlc=_stated_lengths(layer, FD_DLC),
+            data_len=(*_stated_lengths(layer), layer(0)),
         ),
     )
 
@@ -342,8 +365,8 @@ ROWS = (
     _pdu_rows(CLOCK, **_stream_columns(CLOCK)),
     _pdu_rows(OTHER),
     *(_can_rows(layer) for layer in CAN_LAYERS),
-    _xl_rows(ACF_XL, ACF_XL, data_len=_stated_lengths(ACF_XL)),
-    _xl_rows(ACF_XL_BRIEF, ACF_XL_BRIEF, data_len=_stated_lengths(ACF_XL_BRIEF)),
+    _xl_rows(ACF_XL, ACF_XL, data_len=(*_stated_lengths(ACF_XL), ACF_XL(0))),
+    _xl_rows(ACF_XL_BRIEF, ACF_XL_BRIEF, data_len=(*_stated_lengths(ACF_XL_BRIEF), ACF_XL_BRIEF(0))),
     _xl_rows(XL_SEGMENTS.message, *_XL_SEGMENTS, data_len=XL_SEGMENTS.message.length),
     Rows("lin_frames", ACF_LIN, dict(**_bus_columns(ACF_LIN), lin_id=ACF_LIN.id, parity=ACF_LIN.parity)),
     Rows(

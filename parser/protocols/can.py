@@ -8,9 +8,11 @@ little-endian in both.
 In a CAN XL frame that word has the priority and the VCID, and other bits are 0. libpcap before 1.10.5 wrote it little-endian in
 link type 227, too. So a word that can only be of the other byte order is read in that one.
 72 captured bytes or the FDF flag mean CAN FD. So do more than 8 data bytes, but these are also a fault: old kernels do
-not set the flag. The XL flag means CAN XL, and the error bit an error frame. All other frames are classic CAN.
+not set the flag. The XL flag means CAN XL, and the error bit an error frame. All other frames are classic CAN. The last byte
+of the header is a DLC of 9 to 15 if a classic frame has 8 bytes, else it has no meaning.
 The length of a remote frame is the number of bytes that it requests, or a DLC of 9 to 15, which requests 8. It has no data: the
 record may end before them, and they are no payload if it does not.
+A length that no frame has (ISO 11898-1: 9 bytes of CAN FD, 9 bytes of an error frame) is a fault, and the frame has its row.
 
 Not read: the bits SEC and RRS of CAN XL. The bytes of an error frame are in `payload`; `decode_can_error`
 explains them.
@@ -28,7 +30,7 @@ from pcaplake.parser.engine.kernels import encoding
 from pcaplake.parser.engine.key_spaces import LINKTYPE, SPAN, Claim, KeySpace
 from pcaplake.parser.engine.layer import Case, Column, Layer, Range, Rows, Term, packet_field
 
-from .ethernet import SLL, SLL2, SLL2_BIG, SLL_BIG, SLL_CAN, SLL_PROTOCOL
+from .ethernet import SLL, SLL2, SLL2_BIG, SLL_BIG, SLL_CAN, SLL_PROTOCOL, always_a_fault
 
 XL_FLAG, ERROR_FLAG, SLL_FD = KeySpace("CAN XL flag", 1), KeySpace("CAN error flag", 1), KeySpace("CAN FD under SLL", 1)
 XL_WORD, ERROR_FRAME = KeySpace("CAN XL word", 1), KeySpace("CAN error frame", 1)
@@ -36,6 +38,7 @@ REMOTE_FLAG, FD_FLAG = KeySpace("CAN remote flag", 1), KeySpace("CAN FD flag", 1
 REMOTE_LEN, REMOTE_CAPTURED = KeySpace("CAN length of a remote frame"), KeySpace("CAN captured bytes of a remote frame")
 SHORT_REMOTE_LEN = KeySpace("CAN length of a remote frame that has no room for more than 8 bytes")
 CAPTURED = KeySpace("CAN captured bytes")
+FD_LENGTH = KeySpace("CAN FD length", 8)
 # one 16-bit word, in either byte order
 KIND = KeySpace("CAN length and flags")
 KIND_HOST = KeySpace("CAN flags and length")
@@ -65,9 +68,18 @@ class SocketCanHost(dpkt.Packet):
     __bit_fields__ = {"word": _WORD, "kind": (*_FLAGS, ("len", 8))}
 
 
+class SocketCanClassic(dpkt.Packet):
+    __hdr__ = (("word", "I", 0), ("lengths", "I", 0))
+    __bit_fields__ = {"word": _WORD, "lengths": (("len", 8), ("_flags", 8), ("_reserved", 8), ("len8_dlc", 8))}
+
+
 class SocketCanXl(dpkt.Packet):
     __byte_order__ = "<"
     __hdr__ = (("word", "I", 0), ("flags", "B", 0x80), ("sdu_type", "B", 0), ("len", "H", 1), ("acceptance", "I", 0))
+
+
+def is_no_fd_length(n: Any) -> Any:
+    return ~np.isin(n, [*FD_DLC])
 
 
 def _length_and_flags_claims(holds: Callable[[Any, Any], Any]) -> list[Claim]:
@@ -129,14 +141,14 @@ SHORT_REMOTE = Layer(
     selects=[*_OTHERS, SHORT_REMOTE_LEN(lambda h: h.len)],
 )
 REMOTE = Layer(  # the bytes behind the header are unused, not data
-    SocketCan,
+    SocketCanClassic,
     name="can_remote",
     protocol="can",
     under=[REMOTE_LEN[: CLASSIC_BYTES + 1], SHORT_REMOTE_LEN[: MOST_DLC + 1]],
     total=lambda h: 8,
 )
 CLASSIC = Layer(
-    SocketCan,
+    SocketCanClassic,
     name="can",
     under=[
         *_length_and_flags_claims(lambda length, flags: (length <= 8) & (flags & FDF == 0)),
@@ -153,9 +165,9 @@ FD = Layer(
         *_length_and_flags_claims(lambda length, flags: (length & XLF == 0) & (flags & FDF != 0)),
     ],
     total=lambda h: h.len + 8,
-    check=lambda h: h.len <= 64,
-    selects=_BY_IDENTIFIER,
+    selects=[FD_LENGTH(lambda h: h.len), *_BY_IDENTIFIER],
 )
+IMPOSSIBLE_FD = always_a_fault("canfd_length", "canfd", FD_LENGTH.where(is_no_fd_length))
 UNMARKED_FD = Layer(
     SocketCan,
     name="canfd_unmarked",
@@ -166,7 +178,6 @@ UNMARKED_FD = Layer(
         *_length_and_flags_claims(lambda length, flags: (length > 8) & (length & XLF == 0) & (flags & FDF == 0)),
     ],
     total=lambda h: h.len + 8,
-    check=lambda h: h.len <= 64,
     expect=lambda h: h.fdf >= 1,
     selects=_BY_IDENTIFIER,
 )
@@ -179,7 +190,7 @@ MARKED_ERROR = Layer(  # in a CAN XL frame the error flag is a bit of the priori
     selects=[XL_FLAG(lambda h: h.len >> 7), ERROR_FRAME(lambda h: 0)],
 )
 ERROR = Layer(
-    SocketCan, name="can_error", under=[ERROR_FRAME[0]], total=lambda h: h.len + 8, check=lambda h: h.len <= 8
+    SocketCan, name="can_error", under=[ERROR_FRAME[0]], total=lambda h: h.len + 8, expect=lambda h: h.len <= 8
 )
 XL_BIG = Layer(  # reads the word of every CAN XL frame as big-endian
     SocketCan,
@@ -195,7 +206,8 @@ XL = Layer(
     name="canxl",
     under=[XL_WORD[0]],
     total=lambda h: h.len + 12,
-    check=lambda h: (h.flags >= 0x80) & (h.len >= 1) & (h.len <= 2048),
+    check=lambda h: h.flags >= 0x80,
+    expect=lambda h: (h.len >= 1) & (h.len <= 2048),
 )
 LAYERS = (
     *GATES,
@@ -205,6 +217,7 @@ LAYERS = (
     REMOTE,
     CLASSIC,
     FD,
+    IMPOSSIBLE_FD,
     UNMARKED_FD,
     MARKED_ERROR,
     ERROR,
@@ -271,7 +284,7 @@ def _classic_frame_rows(layer: Layer) -> Rows:
             error=layer(False),
             fd=layer(False),
             xl=layer(False),
-            dlc=(layer.len8_dlc.where(layer.len8_dlc.between(9, 15)), layer.len),
+            dlc=(layer.len8_dlc.where((layer.lengths & 0xFF00_00FF).between(0x0800_0009, 0x0800_000F)), layer.len),
             data_len=layer.len.via(DLC_BYTES) if layer is REMOTE else layer.len,
         ),
     )
@@ -297,7 +310,7 @@ ROWS = (
             error=ERROR(True),
             fd=ERROR(False),
             xl=ERROR(False),
-            dlc=ERROR.len,
+            dlc=ERROR.len.via({n: n for n in range(CLASSIC_BYTES + 1)}),
             data_len=ERROR.len,
             error_class=tuple(g.id for g in GATES),
         ),

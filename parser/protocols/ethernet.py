@@ -21,7 +21,7 @@ from typing import Any
 import dpkt
 import numpy as np
 
-from pcaplake.parser.engine.key_spaces import BIG_ENDIAN, LINKTYPE, KeySpace
+from pcaplake.parser.engine.key_spaces import BIG_ENDIAN, LINKTYPE, Claim, KeySpace
 from pcaplake.parser.engine.layer import Layer, Term
 from pcaplake.parser.engine.pieces import LONGEST_DATAGRAM, SECOND, Fragments, Stream
 
@@ -50,6 +50,13 @@ class Bare(dpkt.Packet):
     """A layer of which no byte needs to be present."""
 
     __hdr__ = ()
+
+
+def always_a_fault(name: str, protocol: str, *claims: Claim) -> Layer:
+    """A layer without bytes, for keys that no sender can mean: what selects it has its row and a fault."""
+    layer = Layer(Bare, name=name, protocol=protocol, under=claims, header=lambda h: 0, bare=True)
+    layer.expect = lambda h: Term(layer, 0) & 0 >= 1
+    return layer
 
 
 class Version(dpkt.Packet):

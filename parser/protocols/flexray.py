@@ -4,7 +4,8 @@ Layout: tcpdump.org/linktypes; FlexRay Protocol Specification 3.0.1, 4.2.
 
 A byte with channel and kind and a byte of error flags stand before the 5 bytes of the frame header. The frame CRC is not
 recorded. In the 5 bytes, frame id and header CRC cross the borders of bytes, so two layers that overlap read them. A null frame
-may be recorded without its data, which is all zeros. A symbol has its length in the second byte.
+may be recorded without its data, which is all zeros. A symbol has its length in the second byte. A frame id of 0, which no
+frame has, is a fault.
 
 Not read: nothing.
 """
@@ -20,6 +21,7 @@ from pcaplake.parser.engine.layer import Column, Layer, Rows, packet_field
 KIND = KeySpace("FlexRay kind", 7)
 HAS_DATA, CAPTURED, REST = KeySpace("FlexRay null frame", 1), KeySpace("FlexRay bytes"), KeySpace("FlexRay header", 1)
 HEADER_BYTES = 7
+FRAME_IDS, MOST_CYCLE = (1, 2047), 63  # FlexRay Protocol Specification 3.0.1, 4.2.1
 _FIRST = (("channel", 1), ("kind", 7))
 
 
@@ -54,6 +56,7 @@ FRAME_ID = Layer(
     name="flexray_id",
     protocol="flexray",
     under=[KIND[1]],
+    expect=lambda h: h.frame_id >= 1,
     header=lambda h: 3,  # the next layer begins at the last byte of the frame id
     selects=[HAS_DATA(lambda h: h.has_data), CAPTURED(SPAN), REST(lambda h: 0)],
 )

@@ -4,7 +4,9 @@ Layout: ISO 15765-2:2016.
 
 Extended and mixed addressing put an address before the protocol control information (PCI). The first nibble of the PCI is the
 type of the frame; flow control (3) carries nothing. A single frame of length 0 is a long frame of CAN FD, with the length in the
-next byte; a first frame of length 0 has a length of 32 bits.
+next byte; a first frame of length 0 has a length of 32 bits. A frame that no sender may send is a fault and has no message: a
+type from 4 on, a single frame whose length cannot be, a first frame that holds the whole message. A length in the long form
+that fits into the short one is a fault beside the message.
 
 Not read: flow control frames.
 """
@@ -23,8 +25,11 @@ from pcaplake.parser.profile import IsoTpChannel
 from .can import CAN_WORD, STANDARD
 from .can_content import ANY_IDENTIFIER, WORDS, fixed_word_cases
 from .doip import DIAGNOSTIC_MESSAGE
+from .ethernet import always_a_fault
 
 PCI, CAN_FD_BYTES = KeySpace("ISO-TP PCI"), KeySpace("ISO-TP bytes of a CAN FD frame")
+# ISO 15765-2:2016, 9.6: with an address before it, a short single frame has at most 6 bytes, so that a long one has 7
+LEAST_LONG_SINGLE, MOST_SHORT_FIRST = 7, 0xFFF
 
 
 class Pci(dpkt.Packet):
@@ -53,14 +58,26 @@ SINGLE, LONG_SINGLE, ESCAPED, FIRST, LONG_FIRST, CONSECUTIVE = (
     Layer(packet, name=f"isotp_{name}", protocol="isotp", **facts)
     for name, packet, facts in (
         ("single", Pci, dict(under=[PCI[0x100:0x800]], header=lambda h: 1, total=lambda h: h.length + 1, selects=UDS)),
-        ("long_single", Pci, dict(under=[CAN_FD_BYTES[9:65]], total=lambda h: h.next + 2, selects=UDS)),
+        (
+            "long_single",
+            Pci,
+            dict(
+                under=[CAN_FD_BYTES[9:65]],
+                total=lambda h: h.next + 2,
+                expect=lambda h: h.next >= LEAST_LONG_SINGLE,
+                selects=UDS,
+            ),
+        ),
         ("escaped", Pci, dict(under=[PCI[:0x100]], header=lambda h: 0, selects=[CAN_FD_BYTES(SPAN)])),
         ("first", Pci, dict(under=[PCI[0x1001:0x2000]])),
-        ("long_first", LongFirst, dict(under=[PCI[0x1000]])),
+        ("long_first", LongFirst, dict(under=[PCI[0x1000]], expect=lambda h: h.size >= MOST_SHORT_FIRST + 1)),
         ("consecutive", Pci, dict(under=[PCI[0x2000:0x3000]], header=lambda h: 1)),
     )
 )
-LAYERS = (ISOTP, EXTENDED, MIXED, SINGLE, LONG_SINGLE, ESCAPED, FIRST, LONG_FIRST, CONSECUTIVE)
+IMPOSSIBLE = always_a_fault(
+    "isotp_impossible", "isotp", PCI[0x800:0x1000], PCI[0x4000:], CAN_FD_BYTES[:9], CAN_FD_BYTES[65:]
+)
+LAYERS = (ISOTP, EXTENDED, MIXED, SINGLE, LONG_SINGLE, ESCAPED, FIRST, LONG_FIRST, CONSECUTIVE, IMPOSSIBLE)
 MESSAGE = Segments(
     "isotp_message",
     protocol="isotp",

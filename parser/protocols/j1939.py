@@ -6,7 +6,9 @@ The identifier has a priority, the number of a parameter group (PGN), and addres
 destination, from there on it belongs to the PGN. Messages of up to 1785 bytes go in frames of transport protocol: an announcement
 to all (BAM) or a request to one (RTS), then numbered packets of 7 bytes. Each frame is a row, and so is the message. Packets
 to all come in order. One receiver asks for packets (CTS), and may do so again, until it acknowledges the message
-(EndOfMsgAck) or either end aborts it.
+(EndOfMsgAck) or either end aborts it. An announcement of less than 9 or more than 1785 bytes, or of less than two packets, is a
+fault, and one of no byte has no message. If it states more packets than its bytes need, the message ends with its bytes; if it
+states fewer, the message is a gap.
 
 Not read: parameters (SPN), which a database explains; the extended transport protocol of ISO 11783-3; multi-packet messages of
 J1939-22 (CAN FD).
@@ -56,10 +58,19 @@ def _control(name: str, **facts: object) -> Layer:
     return _layer(Control, name, total=lambda h: FRAME_BYTES, **facts)
 
 
+def _announcement(name: str, control: int) -> Layer:
+    return _control(
+        name,
+        under=[CONTROL[control]],
+        check=lambda h: h.size >= 1,
+        expect=lambda h: (h.size >= FRAME_BYTES + 1) & (h.size <= MOST_PACKETS * PACKET_BYTES) & (h.packets >= 2),
+    )
+
+
 J1939 = _layer(Bare, "j1939", under=[ANY_IDENTIFIER], bare=True)
 TP_CM = _layer(ControlByte, "j1939_tp_cm", under=[ANY_IDENTIFIER], selects=[CONTROL(lambda h: h.control)])
 TP_DT = _layer(Sequence, "j1939_tp_dt", under=[ANY_IDENTIFIER], selects=[PACKET(lambda h: 0)])
-TO_ALL, TO_ONE = _control("j1939_bam", under=[CONTROL[BAM]]), _control("j1939_rts", under=[CONTROL[RTS]])
+TO_ALL, TO_ONE = _announcement("j1939_bam", BAM), _announcement("j1939_rts", RTS)
 ABORTED = _control("j1939_abort", under=[CONTROL[ABORT]], selects=[OTHER_END(lambda h: 0)])
 TO_SENDER = _control(
     "j1939_end", under=[CONTROL[END_OF_MESSAGE_ACK], OTHER_END[0]]

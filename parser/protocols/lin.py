@@ -3,7 +3,8 @@
 Layout: Wireshark packet-lin.c; LIN specification 2.2A, 2.3.
 
 A header of 8 bytes stands before the data, which the recorder pads to a multiple of 4. Of a frame to which no slave responded,
-the header may be all that is recorded, whatever length it states. An event has a code instead of data.
+the header may be all that is recorded, whatever length it states. An event has a code instead of data. A length above 8 is a
+fault, and the frame has its row.
 
 Not read: what diagnostic frames (identifiers 0x3C and 0x3D) contain.
 """
@@ -68,7 +69,7 @@ FRAME = Layer(
     name="lin",
     under=[NO_RESPONSE_FLAG[0], REST[0]],
     total=lambda h: h.len + HEADER_BYTES,
-    check=lambda h: h.len <= 8,
+    expect=lambda h: h.len <= 8,
 )
 NO_RESPONSE = Layer(Lin, name="lin_no_response", protocol="lin", under=[CAPTURED[HEADER_BYTES]])
 EVENT = Layer(LinEvent, name="lin_event", protocol="lin", under=[KIND[EVENT_KIND]], total=lambda h: 12)

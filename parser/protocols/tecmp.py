@@ -8,7 +8,9 @@ to send, has the entries of a logging stream. The length in a remote frame of CA
 no data.
 
 The length of a classic CAN frame may be a DLC of 9 to 15, which means 8 bytes. On a disturbed bus it may be anything: then the
-frame has its row, too, and a fault. So has a FlexRay frame with the flag of a symbol; a symbol alone has no frame id.
+frame has its row, too, and a fault. So has a FlexRay frame with the flag of a symbol, or whose frame id or cycle cannot be; a
+symbol alone has no frame id. An entry of length 0 has a row if its flags say what was wrong on the bus. Else it is a fault,
+unless it says that the module lost something.
 
 Not read: what analog samples, GPS, serial and other entries and control and status messages contain
 (`capture_module_messages` has their bytes); the CRCs of CAN and FlexRay; what a classic CAN frame carries
@@ -19,12 +21,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import dpkt
 import numpy as np
 
-from pcaplake.parser.engine.key_spaces import KeySpace
+from pcaplake.parser.engine.key_spaces import KeySpace, Select
 from pcaplake.parser.engine.layer import Column, Layer, Rows
 
+from . import tecmp_headers as headers
 from .can import (
     ABOVE_STANDARD,
     CAN_WORD,
@@ -35,15 +37,18 @@ from .can import (
     MOST_DLC,
     WORD,
     can_identifier_cases,
+    is_no_fd_length,
 )
-from .ethernet import CARRIED_FRAME, ETHERTYPE, Empty
+from .ethernet import CARRIED_FRAME, ETHERTYPE, Bare, Empty, always_a_fault
+from .flexray import FRAME_IDS, MOST_CYCLE
 from .lin import error_sums
 
 MODULE = KeySpace("capture module protocol", 8)  # the first byte: a version of ASAM CMP, or of a TECMP device id
 CMP_VERSIONS = slice(1, 16)
 MESSAGE = KeySpace("TECMP message type", 8)
 DATA = KeySpace("TECMP data type")
-REMOTE = KeySpace("TECMP data type of a remote frame")
+REMOTE, EMPTY = KeySpace("TECMP data type of a remote frame"), KeySpace("TECMP data type of an entry without bytes")
+FD_LENGTH = KeySpace("TECMP CAN FD length", 8)
 STATUS_HEADER, BUSES = KeySpace("TECMP bus status", 1), KeySpace("TECMP buses of a bus status", 1)
 BUS_STATUS, LOGGING_STREAM, REPLAY_DATA = 2, 3, 10
 MESSAGE_TYPES = {0: "control", 1: "status", 2: "bus_status", 3: "data", 4: "configuration", 10: "replay", 11: "counter"}
@@ -53,77 +58,10 @@ CAN, CAN_FD, LIN, FLEXRAY, ETHERNET, ETHERNET_T1S = 2, 3, 4, 8, (0x80, 0x81), 0x
 _LIN_COLLISION, _LIN_PARITY, _LIN_NO_RESPONSE, _LIN_CHECKSUM = 0x0001, 0x0002, 0x0004, 0x2000
 # data flags that say what was wrong with a CAN or CAN FD frame: error frame, stuffing, CRC and its delimiter, ACK delimiter, EOF
 _CAN_ERRORS, _CAN_FD_ERRORS = 0x20F8, 0x21E8
+_FLEXRAY_ERRORS = 0x3000  # CRC of header and frame
+_OVERFLOW = 0x8000  # of an entry
 _SYMBOLS = 0x28  # data flags of a FlexRay entry: wake-up and collision avoidance symbol
 _LIN_ERRORS = {_LIN_COLLISION: 64, _LIN_PARITY: 4, _LIN_NO_RESPONSE: 1, _LIN_CHECKSUM: 8}
-
-
-class Tecmp(dpkt.Packet):
-    __hdr__ = (
-        ("device", "H", 0),
-        ("counter", "H", 0),
-        ("version", "B", 3),
-        ("message_type", "B", LOGGING_STREAM),
-        ("data_type", "H", CAN),
-        ("reserved", "H", 0),
-        ("flags", "H", 0),
-    )
-    __bit_fields__ = {"flags": (("overflow", 1), ("_flags", 15))}
-
-
-class Entry(dpkt.Packet):
-    __hdr__ = (("interface", "I", 0), ("time", "Q", 0), ("length", "H", 0), ("flags", "H", 0))
-    __bit_fields__ = {
-        "flags": (
-            ("overflow", 1),
-            ("transmitted", 1),
-            ("_flags", 9),
-            ("brs", 1),  # CAN FD
-            ("error", 1),
-            ("ide", 1),
-            ("rtr_esi", 1),  # RTR of CAN, ESI of CAN FD
-            ("ack", 1),
-        )
-    }
-
-
-class CanEntry(dpkt.Packet):
-    __hdr__ = (("word", "I", 0), ("len", "B", 0))
-    __bit_fields__ = {"word": (("extended", 1), ("_word", 2), ("id", 29))}
-
-
-class LinEntry(dpkt.Packet):
-    __hdr__ = (("pid", "B", 0), ("len", "B", 0))
-    __bit_fields__ = {"pid": (("parity", 2), ("id", 6))}
-
-
-class FlexRayEntry(dpkt.Packet):
-    __hdr__ = (("cycle", "B", 0), ("frame_id", "H", 0), ("len", "B", 0))
-
-
-class Beacon(dpkt.Packet):
-    """The time of the last beacon on the bus."""
-
-    __hdr__ = (("time", "Q", 0),)
-
-
-class Checksum(dpkt.Packet):
-    __hdr__ = (("checksum", "B", 0),)
-
-
-class Status(dpkt.Packet):
-    __hdr__ = (
-        ("vendor", "B", 0),
-        ("version", "B", 0),
-        ("kind", "B", 0),
-        ("reserved", "B", 0),
-        ("vendor_bytes", "H", 0),  # that follow the counters of each bus
-        ("device", "H", 0),
-        ("serial_number", "I", 0),
-    )
-
-
-class BusCounters(dpkt.Packet):
-    __hdr__ = (("interface", "I", 0), ("messages", "I", 0), ("errors", "I", 0))
 
 
 CAPTURE_MODULE = Layer(
@@ -134,13 +72,13 @@ CAPTURE_MODULE = Layer(
     selects=[MODULE(lambda h: h.first)],
 )
 TECMP = Layer(
-    Tecmp,
+    headers.Tecmp,
     under=[MODULE[: CMP_VERSIONS.start], MODULE[CMP_VERSIONS.stop :], ETHERTYPE[0x2090]],
     lossless=lambda h: h.overflow == 0,
     selects=[MESSAGE(lambda h: h.message_type)],
 )
 ENTRY = Layer(
-    Entry,
+    headers.Entry,
     name="tecmp_entry",
     protocol="tecmp",
     under=[MESSAGE[LOGGING_STREAM], MESSAGE[REPLAY_DATA]],
@@ -148,7 +86,11 @@ ENTRY = Layer(
     total=lambda h: h.length + 16,
     repeats="padded",
     bus=lambda h: h.interface,
-    selects=[REMOTE(lambda h: TECMP.data_type, when=lambda h: h.rtr_esi == 1), DATA(lambda h: TECMP.data_type)],
+    selects=[
+        EMPTY(lambda h: TECMP.data_type, when=lambda h: h.length == 0),
+        REMOTE(lambda h: TECMP.data_type, when=lambda h: h.rtr_esi == 1),
+        DATA(lambda h: TECMP.data_type),
+    ],
 )
 
 
@@ -157,19 +99,20 @@ def _has_identifier(header: Any) -> Any:
     return (header.word & ABOVE_STANDARD == 0) | (header.extended == 1)
 
 
-def _can_entry_layer(name: str, data_type: int, most: int, errors: int, **facts: Any) -> Layer:
+def _can_entry_layer(name: str, data_type: int, errors: int, *selects: Select, **facts: Any) -> Layer:
     return Layer(
-        CanEntry,
+        headers.CanEntry,
         name=name,
         under=[DATA[data_type]],
         total=lambda h: h.len + 5,
-        selects=[CAN_WORD(lambda h: h.word & WORD, when=lambda h: ENTRY.flags & errors == 0)],
-        **{"expect": lambda h: (h.len <= most) & _has_identifier(h)} | facts,
+        selects=[*selects, CAN_WORD(lambda h: h.word & WORD, when=lambda h: ENTRY.flags & errors == 0)],
+        expect=_has_identifier,
+        **facts,
     )
 
 
 LONG_CAN = Layer(  # a classic frame whose length is a DLC of 9 to 15, or wrong
-    CanEntry,
+    headers.CanEntry,
     name="tecmp_can_long",
     protocol="tecmp_can",
     total=lambda h: 5 + CLASSIC_BYTES,
@@ -178,25 +121,24 @@ LONG_CAN = Layer(  # a classic frame whose length is a DLC of 9 to 15, or wrong
 TECMP_CAN = _can_entry_layer(
     "tecmp_can",
     CAN,
-    CLASSIC_BYTES,
     _CAN_ERRORS,
     check=lambda h: h.len <= CLASSIC_BYTES,
-    expect=_has_identifier,
     otherwise=LONG_CAN,
 )
-TECMP_CAN_FD = _can_entry_layer("tecmp_canfd", CAN_FD, 64, _CAN_FD_ERRORS)
+TECMP_CAN_FD = _can_entry_layer("tecmp_canfd", CAN_FD, _CAN_FD_ERRORS, FD_LENGTH(lambda h: h.len))
+IMPOSSIBLE_FD = always_a_fault("tecmp_canfd_length", "tecmp_canfd", FD_LENGTH.where(is_no_fd_length))
 TECMP_REMOTE = Layer(
-    CanEntry,
+    headers.CanEntry,
     name="tecmp_can_remote",
     protocol="tecmp_can",
     under=[REMOTE[CAN]],
     total=lambda h: 5,
     expect=lambda h: (h.len <= MOST_DLC) & _has_identifier(h),
 )
-LIN_CHECKSUM = Layer(Checksum, name="tecmp_lin_checksum")
-LIN_NO_RESPONSE = Layer(LinEntry, name="tecmp_lin_no_response", protocol="tecmp_lin", total=lambda h: 2)
+LIN_CHECKSUM = Layer(headers.Checksum, name="tecmp_lin_checksum")
+LIN_NO_RESPONSE = Layer(headers.LinEntry, name="tecmp_lin_no_response", protocol="tecmp_lin", total=lambda h: 2)
 TECMP_LIN = Layer(
-    LinEntry,
+    headers.LinEntry,
     name="tecmp_lin",
     under=[DATA[LIN]],
     total=lambda h: h.len + 3,
@@ -208,11 +150,15 @@ TECMP_LIN = Layer(
 )
 # since TECMP 1.6, 2 bytes of header CRC and 3 of frame CRC may follow the data
 TECMP_FLEXRAY: Layer = Layer(
-    FlexRayEntry,
+    headers.FlexRayEntry,
     name="tecmp_flexray",
     under=[DATA[FLEXRAY]],
     total=lambda h: h.len + 4,
-    expect=lambda h: (TECMP_FLEXRAY.frame_id == 0) | (ENTRY.flags & _SYMBOLS == 0),
+    expect=lambda h: (
+        ((TECMP_FLEXRAY.frame_id == 0) | (ENTRY.flags & _SYMBOLS == 0))
+        & (TECMP_FLEXRAY.frame_id.between(*FRAME_IDS) | (ENTRY.flags & _SYMBOLS >= 1))
+        & (TECMP_FLEXRAY.cycle <= MOST_CYCLE)
+    ),
 )
 TECMP_ETHERNET = Layer(  # a frame check sequence may end it
     Empty,
@@ -223,11 +169,48 @@ TECMP_ETHERNET = Layer(  # a frame check sequence may end it
     selects=[CARRIED_FRAME(lambda h: 0)],
 )
 TECMP_ETHERNET_T1S = Layer(
-    Beacon,
+    headers.Beacon,
     name="tecmp_ethernet_t1s",
     protocol="tecmp",
     under=[DATA[ETHERNET_T1S]],
     selects=[CARRIED_FRAME(lambda h: 0)],
+)
+
+
+def _empty_layer(name: str, data_type: int, errors: int) -> Layer:
+    """An entry whose length is 0: the module saw no more than what its flags say."""
+    return Layer(
+        Bare,
+        name=f"tecmp_{name}_empty",
+        protocol=f"tecmp_{name}",
+        under=[EMPTY[data_type]],
+        header=lambda h: 0,
+        bare=True,
+        check=lambda h: ENTRY.flags & errors >= 1,
+        otherwise=NO_FRAME,
+    )
+
+
+NO_FRAME = Layer(
+    Bare,
+    name="tecmp_no_frame",
+    protocol="tecmp",
+    header=lambda h: 0,
+    bare=True,
+    expect=lambda h: ENTRY.flags & _OVERFLOW >= 1,
+)
+
+EMPTY_CAN = _empty_layer("can", CAN, _CAN_ERRORS)
+EMPTY_CAN_FD = _empty_layer("canfd", CAN_FD, _CAN_FD_ERRORS)
+EMPTY_LIN = _empty_layer("lin", LIN, sum(_LIN_ERRORS))
+EMPTY_FLEXRAY = _empty_layer("flexray", FLEXRAY, _FLEXRAY_ERRORS | _SYMBOLS)
+EMPTY_DATA = Layer(
+    Bare,
+    name="tecmp_empty",
+    protocol="tecmp",
+    under=[EMPTY.where(lambda v: ~np.isin(v, (CAN, CAN_FD, LIN, FLEXRAY)))],
+    header=lambda h: 0,
+    bare=True,
 )
 OTHER_DATA = Layer(
     Empty,
@@ -237,7 +220,7 @@ OTHER_DATA = Layer(
     header=lambda h: 0,
 )
 OTHER_ENTRY = Layer(
-    Entry,
+    headers.Entry,
     name="tecmp_message",
     protocol="tecmp",
     under=[MESSAGE.where(lambda v: ~np.isin(v, (LOGGING_STREAM, REPLAY_DATA, BUS_STATUS)))],
@@ -245,7 +228,7 @@ OTHER_ENTRY = Layer(
     repeats="padded",
 )
 STATUS_ENTRY = Layer(
-    Entry,
+    headers.Entry,
     name="tecmp_status_entry",
     protocol="tecmp",
     under=[MESSAGE[BUS_STATUS]],
@@ -253,14 +236,14 @@ STATUS_ENTRY = Layer(
     selects=[STATUS_HEADER(lambda h: 0)],
 )
 STATUS = Layer(
-    Status,
+    headers.Status,
     name="tecmp_status",
     protocol="tecmp",
     under=[STATUS_HEADER[0]],
     selects=[BUSES(lambda h: 0)],
 )
 BUS_COUNTERS = Layer(
-    BusCounters,
+    headers.BusCounters,
     name="tecmp_bus_status",
     protocol="tecmp",
     under=[BUSES[0]],
@@ -270,7 +253,8 @@ BUS_COUNTERS = Layer(
 LAYERS = (
     *(CAPTURE_MODULE, TECMP, ENTRY, TECMP_CAN, LONG_CAN, TECMP_CAN_FD, TECMP_REMOTE, LIN_CHECKSUM),
     *(TECMP_LIN, LIN_NO_RESPONSE, TECMP_FLEXRAY, TECMP_ETHERNET, TECMP_ETHERNET_T1S, OTHER_DATA, OTHER_ENTRY),
-    *(STATUS_ENTRY, STATUS, BUS_COUNTERS),
+    *(STATUS_ENTRY, STATUS, BUS_COUNTERS, IMPOSSIBLE_FD),
+    *(NO_FRAME, EMPTY_CAN, EMPTY_CAN_FD, EMPTY_LIN, EMPTY_FLEXRAY, EMPTY_DATA),
 )
 
 ENTRY_TIME = ENTRY.time & 0x3FFF_FFFF_FFFF_FFFF
@@ -313,6 +297,22 @@ def _can_rows(layer: Layer) -> Rows:
     )
 
 
+def _empty_can_rows(layer: Layer, errors: int) -> Rows:
+    return Rows(
+        "can_frames",
+        layer,
+        dict(
+            **_BUS,
+            error=_has_errors(errors),
+            fd=layer(layer is EMPTY_CAN_FD),
+            xl=layer(False),
+            data_len=layer(0),
+            direction=_DIRECTION,
+        ),
+    )
+
+
+_FLEXRAY_ERROR_COLUMN = (ENTRY.flags >> 12 & 3) * 8  # header CRC 8, frame CRC 16, as in link type 210
 _LIN_ERROR_SUMS = error_sums(_LIN_ERRORS)
 _LIN_ERROR_COLUMN = (ENTRY.flags & max(_LIN_ERROR_SUMS)).via(_LIN_ERROR_SUMS)
 
@@ -372,11 +372,18 @@ ROWS = (
                 TECMP_FLEXRAY.frame_id.where(TECMP_FLEXRAY.frame_id >= 1),
                 TECMP_FLEXRAY(0).where(ENTRY.flags & _SYMBOLS == 0),
             ),
-            errors=(ENTRY.flags >> 12 & 3) * 8,  # header CRC 8, frame CRC 16, as in link type 210
+            errors=_FLEXRAY_ERROR_COLUMN,
         ),
     ),
     Rows("capture_module_messages", OTHER_ENTRY, _module_columns(OTHER_ENTRY)),
-    Rows("capture_module_messages", OTHER_DATA, {**_module_columns(ENTRY), "bus": _BUS["bus"]}),
+    _empty_can_rows(EMPTY_CAN, _CAN_ERRORS),
+    _empty_can_rows(EMPTY_CAN_FD, _CAN_FD_ERRORS),
+    Rows("lin_frames", EMPTY_LIN, dict(**_BUS, errors=_LIN_ERROR_COLUMN)),
+    Rows("flexray_frames", EMPTY_FLEXRAY, dict(**_BUS, errors=_FLEXRAY_ERROR_COLUMN)),
+    *(
+        Rows("capture_module_messages", layer, {**_module_columns(ENTRY), "bus": _BUS["bus"]})
+        for layer in (OTHER_DATA, EMPTY_DATA)
+    ),
     Rows(
         "capture_module_messages",
         BUS_COUNTERS,

@@ -50,9 +50,14 @@ def isotp(r: Random, size: int) -> bytes:
         length = min(len(message), r.choice((7, 62)))
         pci = bytes((length,)) if 0 < length <= 7 and size <= 8 else bytes((0, length))
     elif kind < 0.7:
-        pci = r.choice((struct.pack(">H", 0x1000 | r.choice((8, 20, 0xFFF, 0))), struct.pack(">HI", 0x1000, 20)))
+        pci = r.choice(
+            (
+                struct.pack(">H", 0x1000 | r.choice((8, 20, 0xFFF, 0, 5))),
+                struct.pack(">HI", 0x1000, r.choice((20, 5000))),
+            )
+        )
     elif kind < 0.9:
         pci = bytes((0x20 | r.choice((0, 1, 1, 2, 15)),))
     else:
-        pci, message = bytes((r.choice((0x30, 0x31, 0x32, 0x33, 0x40)), 0, 0)), b""
+        pci, message = bytes((r.choice((0x30, 0x31, 0x32, 0x33, 0x40, 0x09)), 0, 0)), b""
     return (address + pci + message)[:size].ljust(size, b"\xcc")

@@ -76,6 +76,9 @@ MUTANTS: Mapping[str, Mutant] = {
     "a layer may be shorter than its header and trailer": Mutant(
         layers.enter_layer, "a layer holds its header and its trailer", Operation(_left, ast.Add)
     ),
+    "more padding than bytes ends the path": Mutant(
+        layers.enter_layer, "padding of which there is more than bytes ends nothing", NEVER
+    ),
     "a computed header may be shorter than the declared one": Mutant(
         layers.enter_layer, "a computed header holds the declared one", DROP
     ),

@@ -32,7 +32,8 @@ def tecmp_entry(r: Random, kind: int, ethernet: Maker) -> bytes:
         data = struct.pack(">BB", some(r, 8), n) + (r.randbytes(n + 1) if n else b"")
     elif kind == 8:
         n = r.choice((0, 2, 16, 254))
-        data = struct.pack(">BHB", some(r, 6), some(r, 11), n) + r.randbytes(n + r.choice((0, 5)))
+        cycle, frame_id = some(r, r.choice((6, 6, 8))), some(r, r.choice((11, 11, 16)))
+        data = struct.pack(">BHB", cycle, frame_id, n) + r.randbytes(n + r.choice((0, 5)))
     elif kind in (0x80, 0x81):
         data = ethernet(r) + r.randbytes(r.choice((0, 4)))
     elif kind == 0x82:
@@ -44,6 +45,8 @@ def tecmp_entry(r: Random, kind: int, ethernet: Maker) -> bytes:
         data = struct.pack(">IB", can_contents.word(r), n) + r.randbytes(r.choice((0, 0, 2, 3)))
         if kind == 3 or not flags & 2 or r.random() < 0.2:  # a remote frame has no data
             data = data[:5] + can_contents.data(r, n if kind == 3 else min(n, 8)) + data[5:]
+    if r.random() < 0.1:
+        data = b""
     time = some(r, 32) << 32 | r.getrandbits(32)
     return (
         struct.pack(
@@ -91,7 +94,7 @@ def cmp_payload(r: Random, kind: int, ethernet: Maker) -> bytes:
         if not word >> 31 and r.random() < 0.7:
             word = (word & 0x7FF) << 18 | (r.random() < 0.1) * some(r, 18)
         word |= (r.random() < 0.1) << 30
-        dlc, flags = r.choice((n & 15, 15)), flags if r.random() < 0.3 else r.choice((0, 0x1000, 0xC000))
+        dlc, flags = r.choice((n & 15, 15, some(r, 8))), flags if r.random() < 0.3 else r.choice((0, 0x1000, 0xC000))
         head = struct.pack(">HHIIHBB", flags, some(r, 16), word, some(r, 32), some(r, 16), dlc, n)
         return head + can_contents.data(r, n)
     if kind == 3:
@@ -99,7 +102,8 @@ def cmp_payload(r: Random, kind: int, ethernet: Maker) -> bytes:
         return struct.pack(">HHBBBB", flags & 0x3FF, 0, some(r, 8), 0, some(r, 8), n) + r.randbytes(n)
     if kind == 4:
         n = r.choice((0, 2, 16, 254))
-        head = struct.pack(">HHHHB3sBB", flags, 0, some(r, 11), some(r, 11), some(r, 6), r.randbytes(3), 0, n)
+        frame_id, cycle = some(r, r.choice((11, 11, 16))), some(r, r.choice((6, 6, 8)))
+        head = struct.pack(">HHHHB3sBB", flags, 0, some(r, 11), frame_id, cycle, r.randbytes(3), 0, n)
         return head + r.randbytes(n)
     if kind == 8:
         frame = ethernet(r)
@@ -147,10 +151,11 @@ def acf(r: Random) -> bytes:
         identifier, n = b"", r.choice((0, 1, 8, 9, 20))
     if kind == 0:
         n = r.choice((0, 2, 17, 254, 300))
-    pad = -(4 + len(stamp) + len(identifier) + n) % 4
-    size = (4 + len(stamp) + len(identifier) + n + pad) // 4 if r.random() < 0.95 else some(r, 9)
+    fits = -(4 + len(stamp) + len(identifier) + n) % 4
+    pad = fits if r.random() < 0.9 else r.randrange(4)  # perhaps more than there are bytes
+    size = (4 + len(stamp) + len(identifier) + n + fits) // 4 if r.random() < 0.95 else some(r, 9)
     head = struct.pack(">HH", kind << 9 | size & 0x1FF, pad << 14 | flags & 0x3FFF)
-    return head + stamp + identifier + (body or r.randbytes(n)) + bytes(pad)
+    return head + stamp + identifier + (body or r.randbytes(n)) + bytes(fits)
 
 
 def avtp(r: Random) -> bytes:

@@ -106,6 +106,9 @@ MUTANTS: Mapping[str, Mutant] = {
     "a segment without a first one is no gap": Mutant(
         SEGMENTS.add_piece, "a message without its first segment is lost", DROP
     ),
+    "a first segment may hold the whole message": Mutant(
+        SEGMENTS.add_piece, "a first segment does not hold the whole message", NEVER
+    ),
     "a segment may be missing": Mutant(SEGMENTS.add_piece, "a missing segment ends the message", NEVER),
     "segments that are asked for come in order": Mutant(
         SEGMENTS._continues, "a segment that is asked for may come later", NEVER

@@ -301,6 +301,8 @@ class Reference:
                 return self._enter(layer.otherwise, at, limit, above, level)
             if not good:
                 return self._fault_at(layer, "bad_value", at, total, have)
+            padding = isinstance(layer.trailer(layer), Term) and head <= total < head + trailer
+            trailer = total - head if padding else trailer
             if total < head + trailer or head < (layer.least if variable(layer) else 0):
                 return self._fault_at(layer, "bad_length", at, total, have)
             if padded and (total == head or total > have) and not any(self.data[at : at + 8]):
@@ -310,7 +312,7 @@ class Reference:
             wrong = self._record(here, limit, over) if layer.record is not None and self.last_piece is None else []
             if over:
                 self._fault_at(layer, "overrun", at, total, have, decoded=True)
-            elif layer.expect is not None and not self._holds(layer.expect(h), path):
+            elif padding or (layer.expect is not None and not self._holds(layer.expect(h), path)):
                 self._fault_at(layer, "bad_value", at, total, have, decoded=True)
             if layer.lossless is not None and not self._holds(layer.lossless(h), path):
                 self._fault_at(layer, "dropped", at, 0, 0, decoded=True)

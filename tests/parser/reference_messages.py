@@ -232,6 +232,9 @@ class PlainSegments:
             before = None if now is None else now.lacking
             now = Counted({}, number, values["total"], values["places"], values["asked"], offset, before)
             self.named[key] = values["value"]
+            if 0 < now.total <= len(body):
+                gaps.append(("bad_length", offset, now.total, len(body)))
+                now = None
         elif not known:
             gaps.append(("gap", offset, 0, len(body)))
             self.named[key] = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import tracemalloc
@@ -201,8 +202,32 @@ BROKEN: dict[str, tuple[str, str, str, str]] = {  # file, text, what is listed, 
     "LDF: long frame": (
         "a.ldf",
         LETTERS_LDF.replace("Cmd: 1, CEM, 2", f"Cmd: 1, CEM, {GIANT}"),
-        "Cmd.Level",
+        "a.ldf, line 13",
         "4,000,000,000 bytes",
+    ),
+    "LDF: a frame of 9 bytes": (
+        "a.ldf",
+        LETTERS_LDF.replace("Cmd: 1, CEM, 2", "Cmd: 1, CEM, 9"),
+        "a.ldf, line 13",
+        "Cmd has 9 bytes, and a frame of LIN has 1 to 8",
+    ),
+    "LDF: a signal twice": (
+        "a.ldf",
+        LETTERS_LDF.replace("Mode: 2,", "Level: 8, 0, CEM, LSM ;\n  Mode: 2,"),
+        "Cmd.Level",
+        "declares it twice",
+    ),
+    "LDF: an encoding twice": (
+        "a.ldf",
+        LETTERS_LDF.replace("  ModeEnc", "  LevelEnc { physical_value, 0, 1000, 2, 0 ; }\n  ModeEnc"),
+        "Cmd.Level",
+        "declares its encoding LevelEnc twice",
+    ),
+    "LDF: two encodings of a signal": (
+        "a.ldf",
+        LETTERS_LDF.replace("ModeEnc: Mode ;", "ModeEnc: Mode, Level ;"),
+        "Cmd.Level",
+        "gives it two encodings",
     ),
 }
 _BOUNDED = """
@@ -335,6 +360,35 @@ def test_a_file_that_says_nothing_is_refused_with_its_line(tmp_path: Path) -> No
         (tmp_path / name).write_text(text)
         with pytest.raises(DatabaseError, match=rf"(?s)cannot read the signal database .*{name}: .*{said}"):
             load_database(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("a.kcd", KCD.replace('"0x100"', '"x12"'), "M: 'x12' is no number"),
+        ("a.kcd", KCD.replace('id="0x100" ', ""), "a part of it is missing"),
+        ("a.kcd", KCD.replace('offset="0"', 'offset="q"'), r"M\.S: 'q' is no number"),
+        ("a.kcd", KCD.replace(' value="1"', ""), r"M\.S: value, which it needs, is not there"),
+        ("a.sym", LETTERS_SYM.replace("Sig=S 0", "Sig=T 0"), r"M\.T: T, which it needs, is not there"),
+        ("a.sym", LETTERS_SYM.replace("/e:E", "/e:F"), r"S\.F: Enum 'F' is not defined"),
+    ],
+)
+def test_an_entry_that_cantools_cannot_read_is_named(name: str, text: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    with pytest.raises(
+        DatabaseError, match=rf"{name}: {said}.*; export it again from the program that wrote it, correct it"
+    ) as found:
+        load_database(tmp_path / name)
+    assert not re.search(r"KeyError|NoneType|invalid literal|unsupported operand|KCD:|SYM:", str(found.value))
+
+
+def test_what_an_ldf_declares_twice_alike_is_read(tmp_path: Path) -> None:
+    twice = LETTERS_LDF.replace("Mode: 2,", "Level: 10, 0, CEM, LSM ;\n  Mode: 2,")
+    found = []
+    for name, text in (("a.ldf", LETTERS_LDF), ("b.ldf", twice)):
+        (tmp_path / name).write_text(text, encoding="utf-8")
+        found.append([message.signals for message in load_database(tmp_path / name).messages])
+    assert found[0] == found[1]
 
 
 @pytest.mark.parametrize("piece", ["9" * 200_000, " " * 200_000, '"\\"1' * 50_000, "m1" * 100_000])

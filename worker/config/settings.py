@@ -119,9 +119,11 @@ def _decode_json(value: Any, plain: str, as_json: str) -> Any:
 def check_table_properties(properties: dict[str, str]) -> dict[str, str]:
     """The properties themselves. Raises ValueError for one that a table of pcaplake cannot have."""
     if properties:  # most commands set none, and need no Delta log
+        from pcaplake.signals.tables import CATALOG_SCHEMA, SIGNALS_SCHEMA
         from pcaplake.worker.lake.delta.properties import find_property_problem
 
-        if problem := find_property_problem(properties):
+        schemas = (*(spec.schema for spec in TABLES.values()), SIGNALS_SCHEMA, CATALOG_SCHEMA)
+        if problem := find_property_problem(properties, {name for schema in schemas for name in schema.names}):
             raise ValueError(problem)
     return properties
 

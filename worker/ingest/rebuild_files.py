@@ -158,7 +158,7 @@ def _require_same_reading(reader: Reader, profile: str | None, version: str, cap
         other = f"version {version} of pcaplake has read {capture.uri}, which version {VERSION} would read now"
     else:
         return
-    # with its other rows, the capture would have rows of both
+    # rule: files are rebuilt by the profile and the version that read them
     raise ReadDifferently(f"{other}. Restart with that profile and version")
 
 

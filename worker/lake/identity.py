@@ -235,6 +235,7 @@ async def refuse_deleted_lake(store: Store, ledger: Ledger) -> None:
         if ledger.kind == "sqlite"
         else "run `pcaplake doctor --repair --yes`, start the fleet, and announce the captures again with `pcaplake replay`"
     )
+    # rule: no lake begins where the ledger knows one that is gone
     raise Fatal(
         f"the ledger {ledger.name} has the lake {lake_id}, and {store.uri} has no {LAKE_JSON}: the lake's objects were "
         "deleted. Stop all processes that use this lake; then restore its objects from a backup or from the bucket's object "

@@ -63,6 +63,9 @@ def enter_layer(data, where, lut, N, P, layer, at, limit, level):
         # rule: a layer without a length of its own has all that its carrier holds
         if need <= head + trailer and need == get(P, L + UNSIZED):
             need = limit - at
+        # rule: padding of which there is more than bytes ends nothing
+        if flags & F_TRAILER and head <= need < head + trailer:
+            soft, trailer = soft | IS_FAULT, need - head
         if fault == 0:
             if (
                 # rule: a layer holds its header and its trailer

@@ -10,7 +10,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from pcaplake.parser.engine.pieces import Reassembly
 
-GAP, TOO_LONG, BAD_CHECKSUM = "gap", "too_long", "bad_checksum"
+GAP, TOO_LONG, BAD_CHECKSUM, BAD_LENGTH = "gap", "too_long", "bad_checksum", "bad_length"
 PIECE_BYTES, ENTRY_BYTES = 128, 512  # what a piece and an incomplete message need beside their bytes, about
 MOST_PIECES = 16_384  # pieces of one message that have not been joined
 NO_TIME = -(2**63)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from pcaplake.parser.engine.pieces import Segments
 
-from .assembler import ENTRY_BYTES, GAP, PIECE_BYTES, TOO_LONG, Assembler, Gap, Message, PieceRows
+from .assembler import BAD_LENGTH, ENTRY_BYTES, GAP, PIECE_BYTES, TOO_LONG, Assembler, Gap, Message, PieceRows
 
 
 @dataclass(slots=True)
@@ -76,6 +76,10 @@ class SegmentAssembler(Assembler[Numbered]):
                 self.drop(key, piece)
             total, value, places, asked = (values[name][piece] for name in ("total", "value", "places", "asked"))
             entry = Numbered(number, total, value, places, asked, late)
+            # rule: a first segment does not hold the whole message
+            if 0 < total <= len(body):
+                self.gaps.append(Gap(piece, BAD_LENGTH, rows.offsets[piece], total, len(body)))
+                self._lose(entry)
         elif entry is None:
             # rule: a message without its first segment is lost
             self.gaps.append(Gap(piece, GAP, rows.offsets[piece], 0, len(body)))

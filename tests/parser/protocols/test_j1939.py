@@ -156,11 +156,11 @@ def test_an_announcement_may_promise_anything() -> None:
         head = *struct.pack("<H", size), packets, 0xFF
         frames = [control(RTS, 1, 2, 65200, *head), *(packet(MESSAGE, n) for n in range(1, 6))]
         found, faults = put_together(frames)
-        assert [message.body for message in found] == (
-            [MESSAGE.body[:20]] if size == 20 else [b""] if size == 0 else []
-        )
-        assert set(faults) <= {"gap", "too_long"}
-        assert bool(faults) == (size not in (0, 20))
+        assert [message.body for message in found] == ([MESSAGE.body[:20]] if size == 20 else [])
+        assert set(faults) <= {"gap", "too_long", "bad_value"}
+        assert bool(faults) == (size != 20)
+        # ranges of SAE J1939-21, 5.10.2
+        assert ("bad_value" in faults) == (not (9 <= size <= 1785 and packets >= 2))
 
 
 # -- identifiers --------------------------------------------------------------------------------------------------------

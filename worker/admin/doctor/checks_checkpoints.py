@@ -31,7 +31,7 @@ async def check_checkpoints(store: Store, table: str) -> list[Finding]:
 
 
 def _report_unreadable(state: CheckpointState, repair: Repair) -> Finding:
-    what = f"other programs cannot open the table: {'; '.join(state.unreadable.values())}"
+    what = f"other programs cannot read the table: {'; '.join(state.unreadable.values())}"
     if state.is_whole_without_unreadable:
         return error(
             what, "--repair deletes it; every version is in the rest of the log", table=state.table, repair=repair

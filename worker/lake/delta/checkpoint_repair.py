@@ -1,7 +1,8 @@
 """Finds checkpoints that readers rely on and cannot read, and corrects `_last_checkpoint`.
 
 Delta's kernel readers (deltalake, DuckDB, Polars) cannot open a table whose `_last_checkpoint` names a checkpoint that is
-not there, or whose newest checkpoint is cut. rsync of a lake in use, and a copy that was interrupted, leave such tables.
+not there, or whose newest checkpoint is cut, and take one that lost its files for that of an empty table. rsync of a lake in
+use, and a copy that was interrupted, leave such tables.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from pcaplake.worker.errors import Fatal, Retryable
 from pcaplake.worker.lake.store.store import Listing, ObjectMeta, Store
 
 from .checkpoint_reader import read_footer
+from .live_files import find_file_without_checkpoint
 from .log_state import (
     Checkpoint,
     check_checkpoint,
@@ -75,7 +77,13 @@ async def read_checkpoint_state(store: Store, table: str, *, files: bool = True)
     newest_complete_checkpoint(table, listing)
     good, unreadable = None, {}
     for checkpoint in sorted(complete_checkpoints(listing), key=lambda one: one.version, reverse=True):
-        if (reason := await check_checkpoint(store, table, checkpoint, files=files)) is None:
+        reason = await check_checkpoint(store, table, checkpoint, files=files)
+        if reason is None and files:
+            lost = await find_file_without_checkpoint(store, table, checkpoint, listing)
+            # rule: a checkpoint without the files of its table is damaged
+            if lost is not None:
+                reason = f"{checkpoint.part_paths(table)[0]} is damaged (it lists no file, but the table has {lost})"
+        if reason is None:
             good = checkpoint
             break
         unreadable[checkpoint] = reason

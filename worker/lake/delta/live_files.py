@@ -15,12 +15,12 @@ from typing import Any
 import pyarrow as pa
 
 from pcaplake.worker.errors import Retryable
-from pcaplake.worker.lake.store.store import Store
+from pcaplake.worker.lake.store.store import Listing, Store
 
 from .actions import RemoveFile, decode_path, parse_json_lines, parse_num_records
 from .checkpoint_reader import read_columns
 from .errors import TableBlocked
-from .log_state import ADD_COLUMNS, LogState, delta_log_path, json_versions, version_file_path
+from .log_state import ADD_COLUMNS, Checkpoint, LogState, delta_log_path, json_versions, version_file_path
 
 _VERSIONS_AT_ONCE = 16
 
@@ -173,6 +173,26 @@ def _add_action_columns(adds: pa.StructArray) -> Iterator[Sequence[Any]]:
     for name in ("size", "partitionValues", "stats"):
         present = adds.type.get_field_index(name) >= 0
         yield pc.struct_field(adds, name).to_pylist(maps_as_pydicts="strict") if present else [None] * len(adds)
+
+
+async def find_file_without_checkpoint(
+    store: Store, table: str, checkpoint: Checkpoint, listing: Listing
+) -> str | None:
+    """A file of the table at the version of a checkpoint that lists no file; None: no version that is left adds one.
+
+    The versions may not reach back to the first one. A file that one of them adds, and none removes, is in the table.
+    Raises as `read_live_files`.
+    """
+    files = LiveFiles(table=table)
+    versions = [version for version in json_versions(listing) if version <= checkpoint.version]
+    with _block_table_on_damage(table):
+        for path in checkpoint.part_paths(table):
+            async for _ in read_columns(store, path, {"add": "add.path"}, ("add.path",)):
+                return None
+        for start in range(0, len(versions), _VERSIONS_AT_ONCE):
+            for data in await _read_version_files(store, table, versions[start : start + _VERSIONS_AT_ONCE]):
+                files._apply_version(parse_json_lines(data) if data is not None else ())
+    return next(iter(files.live), None)
 
 
 async def _read_names_before_checkpoint(store: Store, files: LiveFiles, base: int) -> None:

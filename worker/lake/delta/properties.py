@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import timedelta
 
 PROPERTIES: Mapping[str, str] = {  # of the tables that a log store creates
@@ -25,6 +25,7 @@ _INTERVAL = re.compile(
 TXN_RETENTION = "delta.setTransactionRetentionDuration"
 _NAME = r"(?:[A-Za-z_]\w*|`[^`]+`)"
 _COLUMNS = re.compile(rf"\s*{_NAME}(?:\.{_NAME})*\s*(?:,\s*{_NAME}(?:\.{_NAME})*\s*)*", re.ASCII)
+_FIRST_NAME = re.compile(rf"({_NAME})(?:\.{_NAME})*", re.ASCII)  # of a column inside others, the outermost
 CONSTRAINT = "delta.constraints."
 _FEATURE = "delta.feature."
 
@@ -111,27 +112,39 @@ def parse_interval(text: str) -> timedelta | None:
         return None  # longer than there are dates
 
 
-def find_property_problem(properties: Mapping[str, str]) -> str | None:
+def find_property_problem(properties: Mapping[str, str], columns: Collection[str] | None = None) -> str | None:
     """Why a table of pcaplake cannot have one of these properties, and what to write instead; None: it can have them.
 
-    Properties without `delta.` belong to the user and may have any value.
+    Properties without `delta.` belong to the user and may have any value, unless they are named as those of Delta are, as
+    then the user expects an effect that they would not have. `columns`: of all tables, if they are known.
     """
     for key, value in properties.items():
-        if key.lower().startswith("delta.") and (problem := _find_problem(key, value)):
+        is_of_delta = key.lower().startswith("delta.")
+        if problem := _find_problem(key, value, columns) if is_of_delta else _find_missing_prefix(key):
             return f"{key}={value}: {problem}"
     return None
 
 
-def _find_problem(key: str, value: str) -> str | None:
+def _find_missing_prefix(key: str) -> str | None:
+    meant = _find_close_name(f"delta.{key}", 0.92)
+    return f"without `delta.` it changes nothing; did you mean {meant}?" if meant else None
+
+
+def _find_close_name(key: str, least_alike: float = 0.6) -> str | None:
+    lowered = {name.lower(): name for name in (*KINDS, *_MAY_BE_OFF)}
+    close = difflib.get_close_matches(key.lower(), lowered, 1, least_alike)
+    return lowered[close[0]] if close else None
+
+
+def _find_problem(key: str, value: str, columns: Collection[str] | None) -> str | None:
     known = (*KINDS, *_MAY_BE_OFF)
     if key == TXN_RETENTION:
         return "a table would forget which rows it has, and get them again. Leave it out"
     if key.startswith((CONSTRAINT, _FEATURE, *_NEVER)):
         return "tables of pcaplake have reader version 1 and writer version 2, without this feature. Leave it out"
     if key not in known:
-        lowered = {name.lower(): name for name in known}
-        close = difflib.get_close_matches(key.lower(), lowered, 1)
-        hint = f"did you mean {lowered[close[0]]}?" if close else "a property of your own has another beginning"
+        meant = _find_close_name(key)
+        hint = f"did you mean {meant}?" if meant else "a property of your own has another beginning"
         return f"Delta has no such property; {hint}"
     if key in _MAY_BE_OFF:
         off = value.lower() == "false"
@@ -148,5 +161,10 @@ def _find_problem(key: str, value: str) -> str | None:
         fits = re.fullmatch(r"-?[0-9]{1,10}", value) and least <= int(value) < 1 << 31
         return None if fits else f"write a number from {least} on"
     if kind == "columns":
-        return None if _COLUMNS.fullmatch(value) else "write names of columns, separated by commas"
+        if not _COLUMNS.fullmatch(value):
+            return "write names of columns, separated by commas"
+        lowered = None if columns is None else {name.lower() for name in columns}  # Spark ignores the case, too
+        names = (name.strip("`") for name in _FIRST_NAME.findall(value))
+        unknown = next((name for name in names if lowered is not None and name.lower() not in lowered), None)
+        return None if unknown is None else f"no table has a column {unknown!r}; docs/tables.md lists the columns"
     return None if value else "it has no value"

@@ -137,6 +137,7 @@ class ObjectStore(Store):
                 for raw in chunk
             ]
         # a service may ignore where to begin (Azurite), and obstore relies on it
+        # rule: a list begins behind the name that was asked for
         after = start_after or ""
         return sorted((meta for meta in metas if meta.path > after), key=lambda meta: meta.path)
 

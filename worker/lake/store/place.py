@@ -24,6 +24,7 @@ _IN_URIS = frozenset("?#%\\[]|^")  # deltalake's datasets do not open tables at 
 def refuse_ambiguous_folder(folder: Path) -> None:
     """Raise WrongChoice for an absolute path that other programs read as another folder, or not at all."""
     named = next((part for part in folder.parts if _IN_FOLDERS.search(part)), None)
+    # rule: a place that programs spell in different ways holds no lake
     if named is not None:
         raise WrongChoice(
             f"the path {str(folder)!r} has {_IN_FOLDERS.search(named)[0]!r} in {named!r}, which other programs read as another "  # type: ignore[index]
@@ -55,6 +56,7 @@ def refuse_ambiguous_uri(uri: str) -> None:
         raise WrongChoice(f"{uri}: a part of the path is empty, '.' or '..'; write {scheme}://{better}")
     if _ESCAPE.search(folder):
         raise WrongChoice(f"{uri}: {folder!r} is percent-encoded, which Spark takes literally; write the plain name")
+    # rule: a place that programs spell in different ways holds no lake
     if odd := next((char for char in folder if char in _IN_URIS or not char.isprintable()), None):
         raise WrongChoice(f"{uri}: {folder!r} has {odd!r}, which not all programs read alike; use a path without it")
     if any(part != part.strip() for part in parts):

@@ -79,6 +79,12 @@ def no_rows(log: Path) -> None:
     pq.write_table(pq.read_table(log / name(4))[:0], log / name(4))
 
 
+def no_files(log: Path) -> None:
+    """Readers open it, as an empty table."""
+    content = pq.read_table(log / name(4))
+    pq.write_table(content.filter(content["add"].is_null()), log / name(4))
+
+
 DAMAGES: dict[str, tuple[Callable[[Path], object], str, str, str]] = {  # what is done, level, what is said, afterwards
     "a checkpoint that is gone": (lambda log: (log / name(4)).unlink(), "error", f"{name(4)} is missing", "checkpoint 2"),
     "one that never was": (lambda log: hint(log, version=9), "error", f"{name(9)} is missing", "checkpoint 4"),
@@ -95,6 +101,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str, str, str]] = {  # what i
     "an empty checkpoint": (lambda log: (log / name(4)).write_bytes(b""), "error", f"{name(4)} is damaged", "checkpoint 2"),
     "a damaged list of files": (bad_list_of_files, "error", f"{name(4)} is damaged", "checkpoint 2"),
     "a checkpoint without rows": (no_rows, "error", f"{name(4)} is damaged", "checkpoint 2"),
+    "a checkpoint without files": (no_files, "error", "it lists no file, but the table has ", "checkpoint 2"),
     "cut checkpoints": (both_cut, "error", f"{name(2)} is damaged", "the log"),
     "a cut checkpoint without hint": (
         lambda log: (cut(log), (log / HINT).unlink()), "error", f"{name(4)} is damaged", "checkpoint 2"
@@ -109,9 +116,10 @@ async def test_a_table_that_readers_cannot_open_is_mended(damage: str, tmp_path:
     store, log = await table(tmp_path)
     assert (await check_checkpoints(store, "t"), rows(log)) == ([], 5)
     do(log)
-    if (
-        level == "error" and damage != "parts that never were"
-    ):  # deltalake takes the whole checkpoint then, DuckDB does not
+    if damage == "a checkpoint without files":
+        assert rows(log) == 1, "only the file of the version after it"
+    # deltalake takes the whole checkpoint of parts that never were, DuckDB does not
+    elif level == "error" and damage != "parts that never were":
         assert rows(log) is None, "nothing would be wrong for readers"
     before = {path: path.read_bytes() for path in log.iterdir()}
     (found,) = await check_checkpoints(store, "t")
@@ -149,6 +157,16 @@ async def test_a_checkpoint_that_alone_has_its_versions_stays(tmp_path: Path) ->
     with pytest.raises(Fatal, match="were cleaned up"):
         await repair_checkpoints(store, "t")
     assert sorted(log.iterdir()) == before
+
+
+async def test_a_checkpoint_of_an_empty_table_is_whole(tmp_path: Path) -> None:
+    store, log = await table(tmp_path)
+    DeltaTable(tmp_path / "t").delete()
+    DeltaTable(tmp_path / "t").create_checkpoint()
+    assert (await check_checkpoints(store, "t"), rows(log)) == ([], 0)
+    for number in range(4):  # versions that were cleaned up
+        (log / f"{number:020d}.json").unlink()
+    assert await check_checkpoints(store, "t") == []
 
 
 async def test_a_v2_checkpoint_is_nobody_elses_damage(tmp_path: Path) -> None:

@@ -40,6 +40,8 @@ REFUSED = {
     "delta.checkpointinterval": ("5", r"did you mean delta\.checkpointInterval\?"),
     "Delta.appendOnly": ("true", r"did you mean delta\.appendOnly\?"),
     "delta.zzz": ("5", "another beginning"),
+    "appendOnly": ("true", r"without `delta\.` it changes nothing; did you mean delta\.appendOnly\?"),
+    "checkpointintreval": ("5", r"did you mean delta\.checkpointInterval\?"),
 }
 ACCEPTED = {
     "owner": "",
@@ -47,7 +49,7 @@ ACCEPTED = {
     "delta.checkpointInterval": "7",
     "delta.dataSkippingNumIndexedCols": "-1",
     "delta.appendOnly": "TRUE",
-    "delta.dataSkippingStatsColumns": "n, s.`a b`,date",
+    "delta.dataSkippingStatsColumns": "TS, interfaces.`a b`,can_id, signal",
     "delta.logRetentionDuration": "interval 2 weeks",
     "delta.deletedFileRetentionDuration": "3 hours",
     "delta.enableDeletionVectors": "false",
@@ -71,6 +73,7 @@ def test_properties_that_tables_can_have() -> None:
     assert find_property_problem(ACCEPTED) is None
     assert find_property_problem(PROPERTIES) is None
     assert Settings.load(lake="x", table_property=ACCEPTED).table_property == ACCEPTED
+    assert find_property_problem({"foo": "bar", "team.retention": "7", "columnMapping": "x"}) is None
     assert FleetSettings.load(table_property=ACCEPTED).lake_config.creation.table_properties == ACCEPTED
 
 
@@ -78,6 +81,17 @@ async def test_a_lake_that_a_program_opens(tmp_path: Path) -> None:
     creation = Creation(table_properties={"delta.checkpointInterval": "x"})
     with pytest.raises(ValueError, match=r"delta\.checkpointInterval=x"):
         await Lake.open(tmp_path / "lake", lake_config=LakeConfig(creation=creation))
+
+
+@pytest.mark.parametrize(
+    ("columns", "unknown"),
+    [("nope", "nope"), ("ts,nope", "nope"), ("can_id.nope, `no pe`", "no pe"), ("delta.ts", "delta")],
+)
+def test_statistics_of_a_column_that_no_table_has_are_refused(columns: str, unknown: str) -> None:
+    wanted = {"delta.dataSkippingStatsColumns": columns}
+    with pytest.raises(WrongSetting, match=f"no table has a column '{unknown}'; docs/tables.md lists"):
+        Settings.load(lake="x", table_property=wanted)
+    assert find_property_problem(wanted) is None, "a log alone does not know the tables"
 
 
 def test_an_interval_that_is_longer_than_time() -> None:
