@@ -1,17 +1,21 @@
 """pcap files (draft-ietf-opsawg-pcap): one header, then records without marks between them.
 
-Files that were joined (`cat a.pcap b.pcap`) are sections of one capture. Records whose header is zero are no packets: such bytes
-are room that a recorder allocated and never filled.
+Files that were joined (`cat a.pcap b.pcap`) are sections of one capture, also if the first one ends inside a packet. Records
+whose header is zero are no packets: such bytes are room that a recorder allocated and never filled. Nothing says where they end,
+so the next record is where its header is plausible.
 """
 
 from __future__ import annotations
 
+import re
 import struct
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from pcaplake.parser.engine.kernels import encoding
+from pcaplake.parser.engine.layer import Layer
 from pcaplake.parser.errors import CaptureError
 from pcaplake.parser.protocols import containers
 
@@ -26,9 +30,81 @@ MAGICS = {  # the first four bytes -> byte order, length of a tick in ns, layers
     b"\x34\xcd\xb2\xa1": ("<", 1000, containers.MODIFIED_PCAP),
     b"\xa1\xb2\xcd\x34": (">", 1000, containers.MODIFIED_PCAP),
 }
-# in versions before 2.3, and in that of DG/UX, the original length comes first (Wireshark wiretap/libpcap.c)
-SWAPPED_MINORS, SWAPPED_MAJOR = range(3), 543
+# in versions before 2.3, and in that of DG/UX, the original length comes first; in 2.3 some writers have it so (Wireshark
+# wiretap/libpcap.c)
+SWAPPED_MINORS, SWAPPED_MAJOR, MAYBE_SWAPPED = range(3), 543, (2, 3)
+# AIX writes version 2.2, ns, and interface types of RFC 1573: Ethernet, Token Ring, FDDI, loopback (wiretap/libpcap.c)
+AIX_VERSION, AIX_LINK_TYPES = (2, 2), {6: 1, 9: 6, 15: 10, 24: 0}
+RECORD = 16  # bytes of the header of a record that all formats have
+MOST_BEFORE = encoding.LONGEST_PACKET + 2 * HEADER + RECORD  # bytes of a record, and of the file header in it
+MAGIC = re.compile(b"|".join(map(re.escape, MAGICS)))
+MOST_MAGICS = 8  # that are tried where a file may begin
 LEAST_LOOK = 64  # bytes that are looked at first, where zeros end
+
+
+@dataclass(frozen=True, slots=True)
+class FileHeader:
+    """What a file header says.
+
+    order          of bytes, "<" or ">"
+    root           the layer of a record
+    swapped        the captured length of a record is the second one
+    maybe_swapped  it is the one that is less
+    network        the link type, and in the upper bits the length of the FCS
+    """
+
+    order: str
+    tick_ns: int
+    root: Layer
+    swapped: bool
+    maybe_swapped: bool
+    snaplen: int
+    network: int
+
+    @classmethod
+    def read(cls, head: bytes) -> FileHeader:
+        order, tick_ns, layers = MAGICS[head[:4]]
+        major, minor = version = struct.unpack(order + "HH", head[4:8])
+        snaplen, network = struct.unpack(order + "II", head[16:HEADER])
+        plain, swapped = layers is containers.PCAP, False
+        if plain and (major == SWAPPED_MAJOR or (major == 2 and minor in SWAPPED_MINORS)):
+            layers, swapped = containers.SWAPPED_PCAP, True
+            if version == AIX_VERSION and network in AIX_LINK_TYPES:
+                tick_ns, network = 1, AIX_LINK_TYPES[network]
+        return cls(order, tick_ns, layers[order], swapped, plain and version == MAYBE_SWAPPED, snaplen, network)
+
+    def record_end(self, buffer: Any, at: int, end: int) -> int:
+        """Where the record ends that begins here, or -1 if this is none: parts of a second, and lengths that packets have."""
+        if end - at < RECORD:
+            return -1
+        seconds, part, *lengths = struct.unpack_from(self.order + "IIII", buffer, at)
+        if (
+            part >= 10**9 // self.tick_ns
+            or max(lengths) > encoding.LONGEST_PACKET
+            or not (seconds or part or any(lengths))
+        ):
+            return -1
+        captured: int = min(lengths) if self.maybe_swapped else lengths[self.swapped]
+        return at + self.root.least + captured
+
+    def leads(self, buffer: Any, at: int, stop: int, end: int) -> bool:
+        """Whether records follow each other from here on, up to `stop` and beyond."""
+        while at < stop and end - at >= RECORD:
+            if (at := self.record_end(buffer, at, end)) < 0:
+                return False
+        return end - at < RECORD or self.record_end(buffer, at, end) >= 0
+
+
+def find_file_header(buffer: Any, at: int, end: int) -> FileHeader | None:
+    """The file header at this position, if there is one of a version that exists."""
+    head = buffer[at : min(at + HEADER, end)].tobytes()
+    if len(head) < HEADER or head[:4] not in MAGICS:
+        return None
+    order = MAGICS[head[:4]][0]
+    (major, minor), (network,) = struct.unpack(order + "HH", head[4:8]), struct.unpack(order + "I", head[20:HEADER])
+    exists = major == encoding.PCAP_MAJOR or (major, minor) == (encoding.DG_UX_MAJOR, 0)
+    # these bits of the link type are reserved
+    return FileHeader.read(head) if exists and not network & 0x03FF0000 else None
 
 
 class PcapReader:
@@ -43,29 +119,34 @@ class PcapReader:
         self.state, self.decoder = state, state.decoder
         self.sections = 0
         self.zeros_from: int | None = None  # offset in the capture
+        self.decoded = 0  # bytes at the start of the next buffer
+        self.ordered = 0  # offset in the capture, up to which lengths are in order
         self._begin_section(head, 0)
 
     def _begin_section(self, head: bytes, offset: int) -> None:
         """What follows is as the file header says that is at `offset` in the capture."""
-        order, tick_ns, layers = MAGICS[head[:4]]
-        major, minor = struct.unpack(order + "HH", head[4:8])
-        if layers is containers.PCAP and (major == SWAPPED_MAJOR or (major == 2 and minor in SWAPPED_MINORS)):
-            layers = containers.SWAPPED_PCAP
-        self.sections, self.root = self.sections + 1, layers[order]
-        snaplen, network = struct.unpack(order + "II", head[16:HEADER])
+        self.header = header = FileHeader.read(head)
+        self.sections += 1
+        self.searched = (
+            offset + HEADER
+        )  # in the capture: behind it a file may begin that a record took for its own bytes
         interface = Interface(
             id=0,
             name=None,
-            link_type=network & 0xFFFF,
-            resolution=6 if tick_ns == 1000 else 9,
-            snaplen=snaplen,
-            fcs=network >> 28 if network >> 26 & 1 else 0,  # bit 26: the top four bits hold the length of the FCS
+            link_type=header.network & 0xFFFF,
+            resolution=6 if header.tick_ns == 1000 else 9,
+            snaplen=header.snaplen,
+            fcs=header.network >> 28
+            if header.network >> 26 & 1
+            else 0,  # bit 26: the top four bits hold the length of the FCS
             bus=None,
         )
         self.state.add_interface(interface, offset)
-        self.decoder.clocks[0] = interface.clock_parameters(number=-1, mode=encoding.SECONDS_AND_PARTS, factor=tick_ns)
+        self.decoder.clocks[0] = interface.clock_parameters(
+            number=-1, mode=encoding.SECONDS_AND_PARTS, factor=header.tick_ns
+        )
         self.decoder.state[encoding.INTERFACES] = 1
-        self.decoder.claim_interface_link_type(0, interface.link_type, order)
+        self.decoder.claim_interface_link_type(0, interface.link_type, header.order)
 
     def decode_buffer(self, buffer: Any, end: int, ended: bool) -> Steps:
         """Decode the records of buffer[:end]; return the position of the first byte to keep, or -1.
@@ -73,27 +154,75 @@ class PcapReader:
         buffer: uint8, with SLACK bytes after `end`; ended: the file has no more bytes. -1: the length of a record is
         impossible. Nothing marks the next record, so the rest of the file is one unreadable region.
         """
-        position = 0
+        position = self.decoded
         while True:
             if self.zeros_from is not None:
                 position = self._skip_zeros(buffer, position, end, ended)
                 if self.zeros_from is not None:
-                    return position
-            yield from self.decoder.decode_records(buffer, position, end, self.root, self.state.base)
+                    break
+            if self.header.maybe_swapped:
+                self._order_lengths(buffer, max(position, self.ordered - self.state.base), end)
+            yield from self.decoder.decode_records(buffer, position, end, self.header.root, self.state.base)
             position, status = self.decoder.position, self.decoder.status
-            if status == encoding.PAUSED and buffer[position] == 0:
+            zeros = status == encoding.PAUSED and not buffer[position]
+            if status == encoding.PAUSED and not zeros and end - position >= HEADER:
+                position = self._begin_next(buffer, position)
+                continue
+            broken = zeros or status == encoding.BROKEN
+            if not (ended and position < end) and not (broken and self._has_enough(end - position, end)):
+                break
+            # a record of a file that was cut may have taken the next file for its own bytes
+            joined = self._find_file(buffer, position, position if broken else end, end)
+            if joined >= 0:
+                self.state.record_truncation(min(position, joined), joined)
+                position = self._begin_next(buffer, joined)
+            elif zeros:
                 self.zeros_from = self.state.base + position
-            elif status == encoding.PAUSED and end - position >= HEADER:
-                self._begin_section(buffer[position : position + HEADER].tobytes(), self.state.base + position)
-                position += HEADER
-            elif status == encoding.BROKEN and (ended or end - position >= RAW_BYTES):
+            elif broken:
                 raw = buffer[position : min(position + RAW_BYTES, end)].tobytes()
                 self.state.record_lost_region(self.state.base + position, -1, raw)
                 return -1
             else:
-                if ended and position < end:
-                    self.state.record_truncation(position, end)
-                return position
+                self.state.record_truncation(position, end)
+                break
+        # in a large buffer, the bytes of the last record are kept, until it is clear that another one follows
+        self.decoded = min(position, MOST_BEFORE) if end > 2 * MOST_BEFORE else 0
+        return position - self.decoded
+
+    def _begin_next(self, buffer: Any, position: int) -> int:
+        """The position behind a file header."""
+        self._begin_section(buffer[position : position + HEADER].tobytes(), self.state.base + position)
+        return position + HEADER
+
+    @staticmethod
+    def _has_enough(rest: int, end: int) -> bool:
+        """Whether so many bytes show what is there: in a large buffer, a record and what follows it."""
+        return rest >= (MOST_BEFORE if end > 2 * MOST_BEFORE else HEADER + RECORD)
+
+    def _find_file(self, buffer: Any, position: int, stop: int, end: int) -> int:
+        """Where a file begins before `stop` and inside a record, or -1."""
+        begin = max(self.searched - self.state.base, position - MOST_BEFORE, 0)
+        self.searched = self.state.base + position
+        tried = 0
+        for match in MAGIC.finditer(buffer[begin : min(stop + 3, end)].tobytes()):
+            at = begin + match.start()
+            header = find_file_header(buffer, at, end)
+            if header is not None and header.leads(buffer, at + HEADER, stop, end):
+                return at
+            tried += header is not None
+            if tried == MOST_MAGICS:
+                break
+        return -1
+
+    def _order_lengths(self, buffer: Any, position: int, end: int) -> None:
+        """Put the captured length of each record first."""
+        lengths = struct.Struct(self.header.order + "II")
+        while (after := self.header.record_end(buffer, position, end)) >= 0:
+            if bytes(buffer[position : position + 4]) in MAGICS:
+                break
+            lengths.pack_into(buffer, position + 8, *sorted(lengths.unpack_from(buffer, position + 8)))
+            position = after
+        self.ordered = self.state.base + position
 
     def _skip_zeros(self, buffer: Any, position: int, end: int, ended: bool) -> int:
         """The position behind the records whose headers are zero, at `position`; they are one region when they end."""
@@ -101,13 +230,28 @@ class PcapReader:
         behind, look = position, LEAST_LOOK
         while behind < end and not buffer[behind : min(behind + look, end)].any():
             behind, look = min(behind + look, end), 2 * look
-        over = behind < end or ended
-        if behind < end:
+        found = behind < end
+        if found:
             behind += int(np.argmax(buffer[behind : min(behind + look, end)] != 0))
-        if behind < end or not over:  # the last zeros of a file are part of the region, however many they are
-            behind -= (behind - position) % self.root.least
+        over = ended or (found and self._has_enough(end - behind, end))
+        if found or not over:  # the last zeros of a file are part of the region, however many they are
+            aligned = behind - (behind - position) % self.header.root.least
+            # the first bytes of a header may be zero, too
+            starts = (aligned, *range(behind, max(behind - RECORD, position - 1), -1)) if over else ()
+            behind = next((at for at in starts if self._is_begin(buffer, at, end)), aligned)
         if over:
             length = self.state.base + behind - self.zeros_from
             self.state.record_lost_region(self.zeros_from, length, bytes(min(length, RAW_BYTES)))
             self.zeros_from = None
         return behind
+
+    def _is_begin(self, buffer: Any, at: int, end: int) -> bool:
+        """Whether a file begins here, or a record that another one, a file, zeros or the end follows."""
+        if find_file_header(buffer, at, end) is not None:
+            return True
+        after = self.header.record_end(buffer, at, end)
+        if not (0 <= after <= end) or not buffer[at : at + 4].any():  # zeros are no time
+            return False
+        if find_file_header(buffer, after, end) is not None or not buffer[after : min(after + RECORD, end)].any():
+            return True
+        return self.header.leads(buffer, after, after, end)

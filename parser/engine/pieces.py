@@ -117,15 +117,18 @@ class Fragments(Reassembly):
     start     that byte
     more      not 0: more pieces follow
     unique    not 0: the key names one message (IP identification). 0: it names one message after the other (SOME/IP without
-              session handling), as does a key with which another message was whole within the time-out
-    checksum  checksum(message, value, covered): whether the checksum in the message is right, None if it has none
+              session handling), as does a key that another message had within the time-out
+    checksum  checksum(message, value, covered): whether the checksum in the message is right, None if it has none; None also
+              says that messages do not state their length
     covered   values that this checksum covers beside the message (addresses)
-    stated    as for `Stream`; the checksum of a message with a piece that was cut is not checked
+    stated    as for `Stream`; the checksum of a message with a piece that was cut is not checked. If there can be none, the
+              message is not whole
 
     Pieces that overlap with other bytes, or another length, are those of two messages. Without a checksum the pieces must come
     in order, or begin with the beginning if the key names one message; with one they may come in any order. So a piece that
     is lost does not join two messages. What comes after a beginning counts for the message before it and for a new one,
-    until one of them is whole. A piece that repeats a part of a message that is whole is ignored, unless it is its beginning.
+    until one of them is whole; if the key may be that of another message, the one before it then needs a checksum. A piece
+    that repeats a part of a message that was whole within the time-out is ignored, unless it is its beginning.
     """
 
     _: KW_ONLY

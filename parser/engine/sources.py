@@ -188,7 +188,7 @@ class SourceCompiler:
             return (
                 source.allocate_slot(BODY * n + number, BODY_END * n + number),
                 encoding.LENGTH_OF,
-                (0, 0, 0, 0, 1, 0),
+                (0, 0, 0, 0, term.mul, term.add),
             )
         place = FIRST if source.rows.layer is None and term.place == START else term.place
         place = START if place == LATEST else place

@@ -224,7 +224,7 @@ SEGMENTS = Segments(
     "cmp_segments",
     protocol="cmp",
     layers=(SEGMENT,),
-    key=(CMP.device, CMP.stream),
+    key=(CMP.device, CMP.stream, MESSAGE.payload_type),
     first=MESSAGE.segment.via({1: 1}),
     last=MESSAGE.segment.via({3: 1}),
     number=CMP.sequence,

@@ -1,7 +1,7 @@
 """pcap records and pcapng blocks as layers: a file is a chain of length-prefixed records, in either byte order.
 
 Layout: draft-ietf-opsawg-pcap-04 and draft-ietf-opsawg-pcapng-03; the 24-byte record header of Kuznetzov's pcap
-("modified", magic a1b2cd34) and the versions with swapped lengths as in Wireshark's wiretap/libpcap.h and libpcap.c.
+("modified", magic a1b2cd34), the versions with swapped lengths and that of AIX as in Wireshark's wiretap/libpcap.h and libpcap.c.
 
 Not read: pcapng blocks other than sections, interfaces, their statistics and packets (name resolution, decryption secrets), and
 options of packets other than flags, number of dropped packets and comments.

@@ -1,7 +1,7 @@
 """DLT, logs and traces over UDP and TCP.
 
 The first byte says which of four parts follow the standard header. Each part is a layer, and its key is that byte without the
-bits of the parts before it. A daemon may send a serial header before each message. A version above 2, which is none, is read as
+bits of the parts before it. A daemon may send a serial header before each message. Any other version than 1 and 2 is read as
 version 1 and is a fault.
 
 Layout: AUTOSAR PRS_LogAndTraceProtocol; dlt-daemon dlt_protocol.h, dlt_protocol_v2.md; Wireshark packet-dlt.c.
@@ -83,7 +83,6 @@ MESSAGE = Layer(  # a datagram, or a message of a stream, of either version
     protocol="dlt",
     under=[UDP_PORT[3490], IN_STREAM[0]],
     header=lambda h: 0,
-    check=lambda h: h.version >= 1,
     selects=[BEGINNING(lambda h: h.word), VERSION(lambda h: h.version)],
 )
 SERIAL = Layer(
@@ -95,9 +94,9 @@ SERIAL = Layer(
 )
 DLT = Layer(
     Dlt,
-    under=[VERSION[1], VERSION[3:]],
+    under=[VERSION[:2], VERSION[3:]],
     total=lambda h: h.length,
-    check=lambda h: (h.version == 1) | (h.version >= 3),
+    check=lambda h: (h.version <= 1) | (h.version >= 3),
     expect=lambda h: h.version == 1,
     repeats=True,
     selects=[PARTS(lambda h: h.parts)],

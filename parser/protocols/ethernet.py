@@ -7,7 +7,8 @@ Fragments are rows of `packets`; ports are read from the first one. The datagram
 A length of 0 means that the network card was to write it (segmentation offload), or that the length does not fit into
 the field (jumbograms of RFC 2675, also in UDP). Then all captured bytes count.
 
-The checksum of a datagram in fragments is checked.
+The checksum of a datagram in fragments is checked. Where a source route (IPv4) or a routing header (IPv6) may name another
+destination, a wrong one proves nothing. An option behind another one is not looked at.
 
 Not read: the fields of PPI, IP and TCP options, other checksums, ESP (encrypted), frames of IEEE 802.3 with a length instead of
 an ethertype, tunnels.
@@ -204,6 +205,7 @@ IPV6 = Layer(
     ],
     total=lambda h: h.plen + 40,
     unsized=40,
+    measured=True,
     check=lambda h: h.v == 6,
     selects=[IP_PROTOCOL(lambda h: h.nxt)],
 )
@@ -227,6 +229,7 @@ FRAGMENT6 = Layer(
     name="ip6_fragment_header",
     protocol="ipv6",
     under=[IP_PROTOCOL[44]],
+    measured=True,
     selects=[IP6_FRAGMENT(lambda h: h.word & 0xFFF9), IP_PROTOCOL(lambda h: h.nxt)],
 )
 IPV6_FIRST = Layer(
@@ -304,7 +307,12 @@ IP_DST = (IPV4.dst.text("ipv4"), IPV6.dst.text("ipv6"))
 IP_KEY = (VLAN.id, (IPV4.src, Term(IPV6, 8)), (IPV4.dst, Term(IPV6, 24)), Term(IPV6, 16), Term(IPV6, 32))
 TCP_KEY = (*IP_KEY, TCP.sport, TCP.dport)
 SYN, FIN_OR_RST = TCP._off_flags & 2, TCP._off_flags & 5
-TCP_STATED = (IPV4.len, IPV4.hl * -4, TCP.off * -4)  # their sum is the length of the segment
+# their sum is the length of the segment; in IPv6, of what was captured and what was not, because other headers may be in front
+TCP_STATED = (
+    (IPV4.len, IPV6.plen),
+    (IPV4.hl * -4, IPV6.body_len * -1),
+    ((TCP.off * -4).where(IPV4.v == 4), TCP.body_len),
+)
 
 
 def tcp_stream(name: str, segment: Layer, *, frame: Layer, plausible: Callable[[Any], Any], **declared: Any) -> Stream:
@@ -324,15 +332,16 @@ def tcp_stream(name: str, segment: Layer, *, frame: Layer, plausible: Callable[[
     )
 
 
-def transport_checksum(datagram: bytes, protocol: int, words: Sequence[int]) -> bool | None:
+def transport_checksum(datagram: bytes, protocol: int, covered: Sequence[int]) -> bool | None:
     """Whether the checksum of UDP or TCP is right (RFC 768, 9293, 8200); None if there is none that could be wrong.
 
-    words: the addresses, all 0 if those that count are not known.
+    covered: the words of the addresses, and not 0 if another destination may count: then no checksum is wrong.
     """
+    *words, routed = covered
     # modulo 0xFFFF, a number has the same value as the sum of its 16-bit words
     at = {6: 16, 17: 6}.get(protocol, len(datagram))
     found = int.from_bytes(datagram[at : at + 2], "big") if at + 2 <= len(datagram) else 0
-    if not found or not any(words):
+    if not found:
         return None
     size = int.from_bytes(datagram[4:6], "big") if protocol == 17 else 0
     size = size or len(datagram)  # a jumbogram has no length
@@ -344,12 +353,18 @@ def transport_checksum(datagram: bytes, protocol: int, words: Sequence[int]) -> 
         return False
     # little-endian words are faster to add; modulo 0xFFFF, 256 times their sum is that of the big-endian ones
     swapped = int(np.frombuffer(datagram[:size] + bytes(size % 2), "<u2").sum(dtype=np.uint64))
-    return (pseudo_header + 256 * swapped) % 0xFFFF == 0
+    return (pseudo_header + 256 * swapped) % 0xFFFF == 0 or (None if routed else False)
 
 
-# routing headers and options may name another destination, which counts
-_ADDRESSES = tuple(address.where(IPV4.hl == 5) for address in (IPV4.src, IPV4.dst))
-_ADDRESSES_6 = tuple(Term(IPV6, at).where(IPV6.nxt == 44) for at in (8, 16, 24, 32))
+# whether a source route may name another destination, which counts: options 131 and 137, perhaps behind option 1 (RFC 791)
+_SOURCE_ROUTE = (IPV4(False).where(IPV4.hl == 5), Term(IPV4, 20, 56, 0xFF).via({1: True, 131: True, 137: True}))
+# whether a routing header may: it is the header in front of the fragment's, or there are several
+_ROUTING = (
+    IPV6(False).where(IPV6.nxt == 44),
+    IPV6(True).where(IPV6.nxt == 43),
+    IPV6(False).where(Term(IPV6, 40, 56, 0xFF) == 44),
+    IPV6(True),
+)
 IPV4_DATAGRAM = Fragments(
     "ip_datagram",
     protocol="ip",
@@ -361,7 +376,7 @@ IPV4_DATAGRAM = Fragments(
     more=IPV4._flags_offset >> 13 & 1,
     unique=IPV4.id,
     checksum=transport_checksum,
-    covered=_ADDRESSES,
+    covered=(IPV4.src, IPV4.dst, _SOURCE_ROUTE),
     stated=(IPV4.len, IPV4.hl * -4),
     longest=LONGEST_DATAGRAM,
     timeout_ns=30 * SECOND,
@@ -377,8 +392,9 @@ IPV6_DATAGRAM = Fragments(
     more=FRAGMENT6.more,
     unique=FRAGMENT6.id,
     checksum=transport_checksum,
-    covered=_ADDRESSES_6,
-    stated=((IPV6.plen - 8).where(IPV6.nxt == 44),),
+    covered=(*(Term(IPV6, at) for at in (8, 16, 24, 32)), _ROUTING),
+    # what was captured, and what was not
+    stated=(IPV6.plen, IPV6.body_len * -1, FRAGMENT6.body_len),
     longest=LONGEST_DATAGRAM,
     timeout_ns=60 * SECOND,
 )

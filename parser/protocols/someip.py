@@ -161,6 +161,7 @@ SOMEIP_TP = Fragments(
     start=_TP_HEADER & 0xFFFFFFF0,
     more=_TP_HEADER & 1,
     unique=SOMEIP.session_id,
+    stated=(SOMEIP.length - 12,),
     timeout_ns=5 * SECOND,
 )
 REASSEMBLIES = (SOMEIP_STREAM, SOMEIP_TP)

@@ -15,6 +15,9 @@ from tests.parser.reference_messages import folded
 
 PORT = 30501  # SOME/IP by the tests' profile
 COOKIE = bytes.fromhex("ffff0000 00000008 deadbeef 01010100")
+# of IPv4: router alert, no operation and a source route; of IPv6: hop-by-hop options, destination options, routing
+OPTIONS = (*[b""] * 6, bytes((148, 4, 0, 0)), bytes((1, 131, 7, 4, 10, 0, 0, 9)))
+EXTENSIONS: Sequence[Sequence[int]] = (*[()] * 6, (0,), (60,), (43,), (0, 60))
 Flow = list[bytes]
 
 
@@ -30,13 +33,18 @@ def tcp(sequence: int, payload: bytes, *, flags: int = 0x18, source: int = 40_00
     return struct.pack(">HHIIHHHH", source, PORT, sequence & 0xFFFFFFFF, 1, 5 << 12 | flags, 0xFFFF, 0, 0) + payload
 
 
-def ipv4(body: bytes, protocol: int = 17, *, ident: int = 0, fragment: int = 0, host: int = 1) -> bytes:
-    head = 0x45, 0, len(body) + 20, ident, fragment, 64, protocol, 0
+def ipv4(
+    body: bytes, protocol: int = 17, *, ident: int = 0, fragment: int = 0, host: int = 1, options: bytes = b""
+) -> bytes:
+    head = 0x45 + len(options) // 4, 0, len(options + body) + 20, ident, fragment, 64, protocol, 0
     addresses = bytes((10, 0, 0, host)) + b"\x0a\0\0\xfe"
-    return bytes(12) + b"\x08\0" + struct.pack(">BBHHHBBH", *head) + addresses + body
+    return bytes(12) + b"\x08\0" + struct.pack(">BBHHHBBH", *head) + addresses + options + body
 
 
-def ipv6(body: bytes, protocol: int = 17, *, host: int = 1) -> bytes:
+def ipv6(body: bytes, protocol: int = 17, *, host: int = 1, extensions: Sequence[int] = ()) -> bytes:
+    """extensions: numbers of the headers in front of the body, of 8 bytes each"""
+    for extension in reversed(extensions):
+        body, protocol = struct.pack(">BBBB4x", protocol, 0, 1, 4) + body, extension
     addresses = bytes(15) + bytes((host,)) + bytes(15) + b"\xfe"
     return bytes(12) + b"\x86\xdd" + struct.pack(">IHBB", 6 << 28, len(body), protocol, 64) + addresses + body
 
@@ -72,10 +80,13 @@ def carried(r: Random, body: bytes, protocol: int, host: int, *, whole: bool = F
     and so that one is not needed.
     """
     six, ident = host % 3 == 0, r.getrandbits(16) if honest else r.choice((0, 1, 1, r.getrandbits(16)))
+    options, extensions = r.choice(OPTIONS), r.choice(EXTENSIONS)
     kinds = ("right",) * 5 + ("none",) * 3 + ("offloaded", "wrong")
     body = summed(body, protocol, host, "right" if honest else r.choice(kinds))
     if whole or r.random() < 0.5:
-        return [ipv6(body, protocol, host=host) if six else ipv4(body, protocol, ident=ident, host=host)]
+        if six:
+            return [ipv6(body, protocol, host=host, extensions=extensions)]
+        return [ipv4(body, protocol, ident=ident, host=host, options=options)]
     frames = []
     for start, end in cuts(r, len(body), 64, 8):
         more, part = end < len(body), body[start:end]
@@ -84,9 +95,10 @@ def carried(r: Random, body: bytes, protocol: int, host: int, *, whole: bool = F
             more = start + len(part) < len(body)
         if six:
             fragment = struct.pack(">BBHI", protocol, 0, start | more, ident)
-            frames.append(ipv6(fragment + part, 44, host=host))
+            frames.append(ipv6(fragment + part, 44, host=host, extensions=extensions))
         else:
-            frames.append(ipv4(part, protocol, ident=ident, fragment=start // 8 | more << 13, host=host))
+            place = start // 8 | more << 13
+            frames.append(ipv4(part, protocol, ident=ident, fragment=place, host=host, options=options))
     return frames
 
 

@@ -313,9 +313,10 @@ MUTANTS: Mapping[str, Mutant] = {
         header_values.begins_pcap, "a file that follows another one may have the other byte order", NEVER
     ),
     "a time in the year 2055 is a file header": Mutant(
-        header_values.begins_pcap,
-        "a version tells a file header from a time in the year 2055",
-        Operation(_true, ast.Eq),
+        walk.walk_records, "another pcap file may follow", Argument(lambda word: word & 0xFFFFFFFF | 0x0004_0002 << 32)
+    ),
+    "no version tells a file header": Mutant(
+        header_values.begins_pcap, "a version tells a file header from a time in the year 2055", Becomes(False)
     ),
     "a packet has no padding": Mutant(
         walk.walk_records, "a packet is padded to a multiple of 4 bytes", Operation(lambda a, b: a - 3, ast.BitAnd)

@@ -14,7 +14,7 @@ from pcaplake.parser.engine.reassembly import assembler, fragments, framing, seg
 from tests.mutants import ALWAYS, DROP, NEVER, Argument, Becomes, Mutant, Operation, Through
 
 FRAGMENT = fragments.Fragmented
-_IN_ORDER = "without a checksum, fragments come in order, or the beginning first if the key is that of one message"
+_IN_ORDER = "without a checksum, fragments come in order if another message may have the key"
 FRAGMENTS, SEGMENTS, STREAMS = fragments.FragmentAssembler, segments.SegmentAssembler, streams.StreamAssembler
 
 
@@ -90,12 +90,35 @@ MUTANTS: Mapping[str, Mutant] = {
     "a message that was cut is checked": Mutant(
         FRAGMENTS._distrust, "a message with a fragment that was cut when it was captured is not checked", DROP
     ),
-    "fragments without a checksum come in any order": Mutant(FRAGMENTS._distrust, _IN_ORDER, ALWAYS),
-    "fragments without a checksum are no message": Mutant(FRAGMENTS._distrust, _IN_ORDER, NEVER),
+    "fragments without a checksum come in any order": Mutant(FRAGMENTS._distrust, _IN_ORDER, DROP),
+    "a beginning that comes again is a repeat": Mutant(
+        FRAGMENTS._distrust,
+        "without a checksum, a beginning that comes again is that of another message if the key may be",
+        DROP,
+    ),
+    "fragments of one message need no beginning": Mutant(
+        FRAGMENTS._distrust,
+        "without a checksum, the beginning comes first if the key is that of one message",
+        Becomes(None),
+    ),
+    "a message is whole though a fragment was cut": Mutant(
+        FRAGMENTS._distrust,
+        "if a fragment was cut, only a message that states its length is not taken for a whole one",
+        NEVER,
+    ),
     "a key is that of one message though it comes again": Mutant(
         FRAGMENTS._is_known,
-        "a key with which another message was whole within the time-out is not that of one message",
+        "a key that another message had within the time-out is not that of one message",
         Becomes(False),
+    ),
+    "fragments that contradict have one message": Mutant(
+        FRAGMENTS.add_piece, "a key under which fragments contradict is not that of one message", DROP
+    ),
+    "what repeats a message may come at any time": Mutant(
+        FRAGMENTS.add_piece, "what comes later than the time-out repeats nothing", DROP
+    ),
+    "a message that ends with its beginning is two gaps": Mutant(
+        FRAGMENTS.add_piece, "a message that ends with its beginning is one gap", Becomes(False)
     ),
     # segments
     "a segment is never too late": Mutant(
@@ -163,7 +186,14 @@ MUTANTS: Mapping[str, Mutant] = {
     ),
     "the work for a stream is not bounded": Mutant(STREAMS._join, "the work for a stream is bounded", NEVER),
     "known bytes are always repeated ones": Mutant(
-        STREAMS.add_piece, "known bytes that come too late are another stream; a byte may be a keep-alive", NEVER
+        STREAMS.add_piece, "known bytes that come too late are another stream", DROP
+    ),
+    "a keep-alive begins another stream": Mutant(STREAMS.add_piece, "a byte may be a keep-alive", DROP),
+    "a beginning is sent again at any time": Mutant(
+        STREAMS.add_piece, "a beginning that comes again behind data, and not soon, is another stream", DROP
+    ),
+    "bytes that overlap may differ": Mutant(
+        STREAMS.add_piece, "bytes that differ from those of a message that is not whole are another stream", DROP
     ),
     "a segment that was cut gives nothing": Mutant(
         STREAMS.add_piece, "a segment that was cut when it was captured gives what it has of a message", NEVER

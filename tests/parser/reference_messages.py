@@ -43,6 +43,7 @@ class Partial:
     time: int | None = None
     offset: int = 0
     cut: bool = False
+    told: bool = False  # a gap was told of all its pieces
 
     def text(self, start: int, end: int) -> bytes:
         return bytes(self.known[i] for i in range(start, end))
@@ -84,8 +85,8 @@ class PlainFragments:
         self.open: dict[
             Hashable, list[Partial]
         ] = {}  # what all pieces make, and what those since the last beginning make
-        self.whole: dict[Hashable, dict[int, bytes]] = {}
-        self.named: dict[Hashable, int | None] = {}  # times of whole messages
+        self.whole: dict[Hashable, tuple[int | None, dict[int, bytes]]] = {}
+        self.named: dict[Hashable, int | None] = {}  # when a message was whole, or one ended because another had begun
 
     def add(self, key: Hashable, time: int | None, body: bytes, offset: int, values: Any) -> tuple[Messages, Gaps]:
         ways = self.open.get(key, [])
@@ -102,21 +103,25 @@ class PlainFragments:
         gaps: Gaps = []
         start, last = values["start"], not values["more"]
         if ways and late(self.kind, time, ways[0].time):
-            gaps.append(self._gap(ways[0]))
+            gaps += [self._gap(way) for way in ways[:1] if not way.told]
             ways = []
         if start + len(body) > self.longest:
             return [], [*gaps, ("too_long", offset, start + len(body), self.longest)], []
-        gaps += [self._gap(way) for way in self._unfit(ways, start, body, last)]
-        ways = ways[len(self._unfit(ways, start, body, last)) :]
+        unfit = self._unfit(ways, start, body, last)
+        gaps += [self._gap(way) for way in unfit if not way.told]
+        if unfit:
+            self.named[key] = time
+        ways = ways[len(unfit) :]
         if not ways:
-            if start > 0 and self.whole.get(key, {}).get(start) == body:
+            before, known = self.whole.get(key, (None, {}))
+            if start > 0 and known.get(start) == body and not late(self.kind, time, before):
                 return [], gaps, []
             ways = [Partial()]
         elif start == 0 and max(ways[0].known) >= len(body):
             ways = [ways[0], Partial()]
         for way in ways:
             way.take(start, body, last)
-            way.time, way.offset = time, offset
+            way.time, way.offset, way.told = time, offset, False
             way.cut |= sum(v for name, v in values.items() if name.startswith("stated")) > len(body)
             if start == 0:
                 way.value = values["value"]
@@ -126,12 +131,16 @@ class PlainFragments:
             covered = [v for name, v in values.items() if name.startswith("covered")]
             good = None if way.cut or self.kind.checksum is None else right_checksum(whole, way.value, covered)
             once = values["unique"] and (key not in self.named or late(self.kind, time, self.named[key]))
-            if good is None and not way.came_in_order and not (way.came[0][0] == 0 and once):
+            begun = way.came[0][0] == 0
+            unsure = not begun if once else not way.came_in_order or ways
+            for other in ways:
+                other.told = not begun
+            if good is None and (unsure or (way.cut and self.kind.checksum is None)):
                 gaps.append(self._gap(way))
             elif good is False:
                 gaps.append(("bad_checksum", *self._gap(way)[1:]))
             else:
-                self.whole[key] = {first: way.text(first, end) for first, end in way.spans.items()}
+                self.whole[key] = time, {first: way.text(first, end) for first, end in way.spans.items()}
                 self.named[key] = time
                 return [(whole, len(way.came), way.value)], gaps, []
         return [], gaps, ways
@@ -145,12 +154,13 @@ class PlainFragments:
         return "gap", partial.offset, partial.total or 0, len(partial.known)
 
     def finish(self) -> Gaps:
-        return [self._gap(ways[0]) for ways in self.open.values()]
+        return [self._gap(ways[0]) for ways in self.open.values() if not ways[0].told]
 
 
 def right_checksum(datagram: bytes, protocol: int, addresses: list[int]) -> bool | None:
     """RFC 1071, word by word; None if there is no checksum."""
-    if protocol not in (6, 17) or not any(addresses) or len(datagram) < (18 if protocol == 6 else 8):
+    *addresses, routed = addresses
+    if protocol not in (6, 17) or len(datagram) < (18 if protocol == 6 else 8):
         return None
     found = datagram[16:18] if protocol == 6 else datagram[6:8]
     size = len(datagram)
@@ -161,7 +171,9 @@ def right_checksum(datagram: bytes, protocol: int, addresses: list[int]) -> bool
     before += struct.pack(">II", protocol, size)
     if int.from_bytes(found, "big") in (0, folded(before)):
         return None
-    return size <= len(datagram) and folded(before + datagram[:size]) == 0xFFFF
+    if size > len(datagram):
+        return False
+    return folded(before + datagram[:size]) == 0xFFFF or (None if routed else False)
 
 
 def folded(data: bytes) -> int:
@@ -300,6 +312,7 @@ class Direction:
     runs: list[Run] = field(default_factory=list)
     offset: int = 0
     ended: bool = False
+    begun: int | None = None  # time of its first packet
 
 
 class PlainStream:
@@ -361,13 +374,18 @@ class PlainStream:
         at += bool(values["starts"])
         end = at + len(body)
         again = values["starts"] and d is not None and (d.origin != at or d.ended)
-        if d is not None and not values["starts"] and len(body) > 1 and late(self.kind, time, d.time):
-            again = again or all(i in d.known for i in range(at, end))
+        if d is not None and values["starts"] and d.last != at and None not in (time, d.begun):
+            again = again or time - d.begun > 10**9  # type: ignore[operator]
+        if d is not None and not values["starts"] and len(body) > 1:
+            again = late(self.kind, time, d.time) and all(i in d.known for i in range(at, end))
+            # in no message yet: before the first one of a run, and behind the last one
+            left = {i for run in d.runs for span in ((run.start, run.first), (run.next, run.end)) for i in range(*span)}
+            again = again or any(d.known[i] != body[i - at] for i in range(at, end) if i in left)
         if d is not None and again:
             self.gaps += self._lost(self.open.pop(key))
             d = None
         if d is None:
-            d = Direction(time, at, at if values["starts"] else None)
+            d = Direction(time, at, at if values["starts"] else None, begun=time)
             if values["starts"] or self._is_filled(body, max(self.stated, len(body))):
                 d.runs.append(Run(at, at, at, at, found=True, joined=True, sure=True))
         self.open.pop(key, None)

@@ -11,7 +11,7 @@ from typing import Any
 import dpkt
 import pyarrow as pa
 
-from pcaplake.parser.engine.layer import Layer, Term, column_cases
+from pcaplake.parser.engine.layer import BODY, Layer, Term, column_cases
 
 END_OF_TIME_NS = 7_258_118_400 * 10**9  # 2200-01-01
 Row = dict[str, Any]
@@ -119,7 +119,10 @@ def piece_value(column: Any, path: Mapping[Layer, Met]) -> int:
             ((guard, least, most),) = case.when.terms
             if guard.layer not in path or not least <= read_bytes(guard, path[guard.layer]) <= most:
                 continue
-        value = read_bytes(case.term, path[case.term.layer])
+        met = path[case.term.layer]
+        value = read_bytes(case.term, met)
+        if case.term.place == BODY:
+            value = (met.end - met.body) * case.term.mul + case.term.add
         if case.table is None or value in case.table:
             return value if case.table is None else case.table[value]
     return 0

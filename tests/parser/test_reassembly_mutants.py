@@ -14,7 +14,7 @@ import pytest
 from pcaplake.parser.engine.key_spaces import KeySpace
 from pcaplake.parser.engine.layer import Layer
 from pcaplake.parser.engine.pieces import SECOND, Fragments, Segments, Stream
-from pcaplake.parser.engine.reassembly import Assembler, PieceRows, assembler_of, streams
+from pcaplake.parser.engine.reassembly import Assembler, PieceRows, assembler_of, islands, streams
 from pcaplake.parser.engine.reassembly.fragments import FragmentAssembler
 from pcaplake.parser.engine.reassembly.streams import StreamAssembler
 from pcaplake.parser.protocols import mqtt, pdu_transport
@@ -228,6 +228,9 @@ def assembled() -> Iterator[Any]:
         for unique in (0, 1):
             made = [fragment(8 * i, bytes([i] * 8), more=int(i < 2), unique=unique) for i in order]
             yield fed(FragmentAssembler(fragmented, 1 << 20), made)
+            # of another message under the same key, and of one long after it
+            yield fed(FragmentAssembler(fragmented, 1 << 20), [fragment(0, b"otherwise", unique=unique), *made])
+            yield fed(FragmentAssembler(fragmented, 1 << 20), [*made, fragment(16, bytes([2] * 8), more=0, time=60)])
     whole = someip(bytes(60_000))
     long = [of_stream(i * len(whole), whole) for i in range(20)]
     yield fed(StreamAssembler(stream, 64 << 20), [*long, of_stream(0, whole[:100]), long[0], long[-1], long[-2]])
@@ -347,8 +350,8 @@ def given(found: list[Any], at_once: int) -> tuple[list[Any], list[Any]]:
 def test_segments_of_a_stream_give_the_same_together_and_one_by_one(
     seed: int, name: str, room: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(streams, "WINDOW", 800)
-
+    for module in (streams, islands):
+        monkeypatch.setattr(module, "WINDOW", 800)
     stream, pieces = connected(Random(seed), name)
     messages, gaps = given(fed(StreamAssembler(stream, room), pieces, at_once=1), 1)
     assert messages
@@ -376,8 +379,23 @@ def recorded() -> Iterator[bytes]:
         yield (
             captures.pcap_header() + captures.pcap_record(parts[0]) + captures.pcap_record(kept, original=len(parts[1]))
         )
-    late = [(ipv4(tcp(1, someip(b"one")), 6), 0), (ipv4(tcp(1, someip(b"two")), 6), 500)]
-    yield captures.pcap_header() + b"".join(captures.pcap_record(f, captures.T0 + s) for f, s in late)
+    transport = [someip(struct.pack(">I", at | (at < 32)) + bytes(16), kind=0x22) for at in (0, 16, 32)]
+    *first, end = [ipv4(udp(segment)) for segment in transport]
+    yield (
+        captures.pcap_header()
+        + b"".join(map(captures.pcap_record, first))
+        + captures.pcap_record(end[:-3], original=len(end))
+    )
+    half = someip(bytes(40))[:30]
+    for late in (
+        [(ipv4(tcp(1, someip(b"one")), 6), 0), (ipv4(tcp(1, someip(b"two")), 6), 500)],
+        [(ipv4(tcp(0, b"", flags=2), 6), 0), (ipv4(tcp(1, someip(b"one") + half), 6), 0)] * 2,
+        [(ipv4(tcp(0, b"", flags=2), 6), s) for s in (0, 5)] + [(ipv4(tcp(1, someip(b"one") + half), 6), 5)],
+        [(ipv4(frame, 6), s) for s in (0, 5) for frame in (tcp(0, b"", flags=2), tcp(1, someip(b"one") + half))],
+        [(ipv4(tcp(1, half), 6), 0), (ipv4(tcp(30, b"x"), 6), 0), (ipv4(tcp(31, bytes(26)), 6), 0)],
+        [(ipv4(tcp(1, half), 6), 0), (ipv4(tcp(1, someip(b"other") + half), 6), 0)],
+    ):
+        yield captures.pcap_header() + b"".join(captures.pcap_record(f, captures.T0 + s) for f, s in late)
     yield captures.pcap([
         ipv4(tcp(4, b"", flags=2), 6), ipv4(tcp(82, someip(bytes(40))[1:]), 6),
         ipv4(tcp(5, someip(bytes(60)) + someip(bytes(40))[:1]), 6),

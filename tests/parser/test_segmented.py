@@ -79,6 +79,13 @@ def test_a_lost_segment_is_a_gap() -> None:
     assert [(fault["layer"], fault["reason"]) for fault in rows["faults"]] == [("cmp_segments", "gap")]
 
 
+def test_segments_of_two_payload_types_are_two_messages() -> None:
+    """The recorder lost the end of the first one and the beginning of the second, and the numbers fit."""
+    rows = rows_of([cmp_packet(1, 1, 6, b"of one"), cmp_packet(2, 2, 7, b"of"), cmp_packet(3, 3, 7, b"another")])
+    assert "capture_module_messages" not in rows
+    assert [(fault["layer"], fault["reason"]) for fault in rows["faults"]] == [("cmp_segments", "gap")] * 2
+
+
 @pytest.mark.parametrize("brief", [False, True])
 def test_a_frame_of_can_xl_in_two_messages(brief: bool) -> None:
     data = bytes(range(200)) * 10

@@ -47,7 +47,7 @@ def store_case_values(data, S, room, K, room_k, ordinals, Q, q, lookup, arena, p
             # rule: a case applies only to rows that have its layer
             ok = start >= 0
             if kind == LENGTH_OF:
-                value = get(S, at + room + i) - start
+                value = (get(S, at + room + i) - start) * mul + add
             else:
                 word = load(data, (start if ok else 0) + offset)
                 if big:

@@ -108,7 +108,7 @@ WHERE_WIDTH = PLACES + DEPTH + 1
 LONGEST_PACKET = 262_144
 SECTION_HEADER, SECTION_LEAST, BYTE_ORDER_MAGIC = 0x0A0D0D0A, 28, 0x1A2B3C4D  # draft-ietf-opsawg-pcapng, 4.1
 PCAP_MAGICS = (0xA1B2C3D4, 0xA1B23C4D, 0xA1B2CD34)  # microseconds, nanoseconds, Kuznetzov's records
-PCAP_MAJOR, PCAP_MINOR = 2, 4  # version of the format (draft-ietf-opsawg-pcap)
+PCAP_MAJOR, DG_UX_MAJOR = 2, 543  # versions of the format: draft-ietf-opsawg-pcap; 543.0 of DG/UX (libpcap sf-pcap.c)
 LONGEST_BLOCK = 2 * LONGEST_PACKET  # bytes of a pcapng block that is read: a packet, its header and options
 # rows and faults that one record may give: each row has a header of its own of at least 4 bytes
 RESERVE = LONGEST_PACKET // 4

@@ -77,4 +77,4 @@ def begins_pcap(word):
         word = swap(word)
         magic, major, minor = (word >> 32) & 0xFFFFFFFF, (word >> 16) & 0xFFFF, word & 0xFFFF
     # rule: a version tells a file header from a time in the year 2055
-    return magic in PCAP_MAGICS and major == PCAP_MAJOR and minor <= PCAP_MINOR
+    return magic in PCAP_MAGICS and (major == PCAP_MAJOR or (major == DG_UX_MAJOR and minor == 0))

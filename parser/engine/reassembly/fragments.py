@@ -14,6 +14,7 @@ from .assembler import (
     ENTRY_BYTES,
     GAP,
     MOST_PIECES,
+    NO_TIME,
     PIECE_BYTES,
     TOO_LONG,
     Assembler,
@@ -34,6 +35,7 @@ class Fragmented:
     begun     the first fragment was the beginning
     cut       a fragment was cut when it was captured
     next      what came since the last beginning, if other fragments were there before: perhaps another message
+    told      a gap was told of all its fragments: they may be the end of that message
     """
 
     time: int
@@ -49,9 +51,10 @@ class Fragmented:
     offset: int = 0
     cost: int = 0
     next: Fragmented | None = None
+    told: bool = False
 
-    def gap(self, piece: int) -> Gap | None:
-        return Gap(piece, GAP, self.offset, max(self.total, 0), self.size)
+    def gap(self, piece: int, reason: str = GAP) -> Gap | None:
+        return None if self.told else Gap(piece, reason, self.offset, max(self.total, 0), self.size)
 
     @property
     def end(self) -> int:
@@ -117,8 +120,10 @@ class FragmentAssembler(Assembler[Fragmented]):
 
     def __init__(self, declaration: Fragments, room: int) -> None:
         super().__init__(declaration, room)
-        self.whole: OrderedDict[Hashable, dict[int, int]] = OrderedDict()  # hashes of fragments by their starts
-        self.names: OrderedDict[int, int] = OrderedDict()  # hashes of keys -> time of the last whole message
+        # of each whole message its time, and hashes of its fragments by their starts
+        self.whole: OrderedDict[Hashable, tuple[int, dict[int, int]]] = OrderedDict()
+        # hashes of keys -> time when a message was whole, or another one began
+        self.names: OrderedDict[int, int] = OrderedDict()
         self.stated = [name for name in declaration.values() if name.startswith("stated")]
         self.covered = [name for name in declaration.values() if name.startswith("covered")]
 
@@ -137,10 +142,18 @@ class FragmentAssembler(Assembler[Fragmented]):
             return
         while entry is not None and entry.contradicts(start, body, more):
             self._lose(key, entry, GAP, piece)
+            # rule: a key under which fragments contradict is not that of one message
+            self._name(key, time)
             entry = entry.next
         if entry is None:
+            before, known = self.whole.get(key, (NO_TIME, {}))
             # rule: a fragment that repeats a part of a whole message is ignored, unless it is its beginning
-            if start > 0 and self.whole.get(key, {}).get(start) == hash(body):
+            if (
+                start > 0
+                and known.get(start) == hash(body)
+                # rule: what comes later than the time-out repeats nothing
+                and not self.is_late(time, before)
+            ):
                 return
             entry = Fragmented(time)
         # rule: a beginning may be that of another message
@@ -149,7 +162,7 @@ class FragmentAssembler(Assembler[Fragmented]):
         message: Fragmented | None = entry
         while message is not None:
             message.add(start, body, more)
-            message.time, message.offset = time, rows.offsets[piece]
+            message.time, message.offset, message.told = time, rows.offsets[piece], False
             if self.stated:
                 message.cut = message.cut or len(body) < sum([values[name][piece] for name in self.stated])
             if start == 0:
@@ -167,6 +180,8 @@ class FragmentAssembler(Assembler[Fragmented]):
             self._lose(key, entry, reason, piece)
             if entry.next is None:
                 return
+            # rule: a message that ends with its beginning is one gap
+            entry.next.told = not entry.begun
             entry = entry.next
         before = entry.cost
         entry.cost = ENTRY_BYTES + PIECE_BYTES * len(entry.starts) + entry.size
@@ -191,15 +206,24 @@ class FragmentAssembler(Assembler[Fragmented]):
             good = self.declaration.checksum(whole, entry.value, covered)
             if good is not None:
                 return None if good else BAD_CHECKSUM
-        # rule: without a checksum, fragments come in order, or the beginning first if the key is that of one message
-        if entry.ordered or (entry.begun and values["unique"][piece] and not self._is_known(key, entry.time)):
-            return None
-        return GAP
+        # rule: if a fragment was cut, only a message that states its length is not taken for a whole one
+        elif self.declaration.checksum is None and entry.cut:
+            return GAP
+        if values["unique"][piece] and not self._is_known(key, entry.time):
+            # rule: without a checksum, the beginning comes first if the key is that of one message
+            return None if entry.begun else GAP
+        fits = (
+            # rule: without a checksum, fragments come in order if another message may have the key
+            entry.ordered
+            # rule: without a checksum, a beginning that comes again is that of another message if the key may be
+            and entry.next is None
+        )
+        return None if fits else GAP
 
     def _is_known(self, key: Hashable, time: int) -> bool:
-        """Whether another message with this key was whole within the time-out."""
+        """Whether another message had this key within the time-out."""
         before = self.names.get(hash(key))
-        # rule: a key with which another message was whole within the time-out is not that of one message
+        # rule: a key that another message had within the time-out is not that of one message
         return before is not None and not self.is_late(time, before)
 
     def _forget(self, key: Hashable) -> None:
@@ -207,18 +231,21 @@ class FragmentAssembler(Assembler[Fragmented]):
             self.forget(key)
 
     def _lose(self, key: Hashable, entry: Fragmented, reason: str, piece: int) -> None:
-        self.gaps.append(Gap(piece, reason, entry.offset, max(entry.total, 0), entry.size))
+        gap = entry.gap(piece, reason)
+        if gap is not None:
+            self.gaps.append(gap)
         self._forget(key)
 
     def _remember(self, key: Hashable, entry: Fragmented) -> None:
         self.whole.pop(key, None)
-        self.whole[key] = {
-            start: hash(part)
-            for start, part in zip(entry.starts[-MOST_HASHES:], entry.parts[-MOST_HASHES:], strict=True)
-        }
+        parts = zip(entry.starts[-MOST_HASHES:], entry.parts[-MOST_HASHES:], strict=True)
+        self.whole[key] = entry.time, {start: hash(part) for start, part in parts}
         if len(self.whole) > MOST_WHOLE:
             self.whole.popitem(last=False)
+        self._name(key, entry.time)
+
+    def _name(self, key: Hashable, time: int) -> None:
         self.names.pop(hash(key), None)
-        self.names[hash(key)] = entry.time
+        self.names[hash(key)] = time
         if len(self.names) > MOST_NAMES:
             self.names.popitem(last=False)

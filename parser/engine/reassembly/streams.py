@@ -11,75 +11,20 @@ from __future__ import annotations
 import itertools
 from bisect import bisect_left, bisect_right
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass, field
 from operator import itemgetter
 
 from pcaplake.parser.engine.kernels.encoding import LONGEST_PACKET
-from pcaplake.parser.engine.pieces import Stream
+from pcaplake.parser.engine.pieces import SECOND, Stream
 
-from .assembler import ENTRY_BYTES, GAP, TOO_LONG, Assembler, Gap, Message, PieceRows
+from .assembler import ENTRY_BYTES, GAP, NO_TIME, TOO_LONG, Assembler, Gap, Message, PieceRows
 from .framing import framing_of
+from .islands import WINDOW, Flow, Island
 
-WINDOW = 1 << 20  # bytes of a stream in which repeated segments are recognized
 MOST_ISLANDS = 64  # of one stream
 MOST_WORK = 512  # bytes that are joined for each byte of a stream
+LATEST_REPEAT = SECOND  # ns after its beginning a stream may begin again as a repeat: a SYN is sent again before data
 LONGEST_RUN = 64  # pieces that are added together: if a header is wrong, what follows it is read again
 by_piece = itemgetter(0)  # of messages and gaps
-
-
-@dataclass(slots=True)
-class Island:
-    """Known bytes of a stream without a hole, from `start` to `end`.
-
-    lead     bytes before the first message that was found: the end of one that begins left of the island
-    data     what has not been decoded: it begins with a message if `synced`, else one is searched in it
-    sure     `synced` is no guess: a message was given, or what is on the left leads there
-    joined   whether the bytes on its left have been there, so that `lead` is of no use
-    """
-
-    start: int
-    end: int
-    synced: bool
-    sure: bool
-    joined: bool
-    lead: bytearray = field(default_factory=bytearray)
-    data: bytearray = field(default_factory=bytearray)
-
-    @property
-    def lost(self) -> int:
-        return len(self.lead) + len(self.data)
-
-    def forget(self, lost: int) -> None:
-        """Forget bytes that were decoded long ago; `lost` bytes were not."""
-        # rule: repeated bytes are recognized within a window
-        if self.end - self.start > WINDOW:
-            self.start = max(self.start, self.end - max(WINDOW, lost))
-
-
-@dataclass(slots=True)
-class Flow:
-    """One direction of a connection."""
-
-    time: int
-    last: int  # position of the last byte that was seen
-    origin: int | None  # position of the first byte, if its beginning has been seen
-    islands: list[Island] = field(default_factory=list)
-    ended: bool = False
-    lost: int = 0  # bytes of the islands that are in no message yet
-    work: int = 0  # bytes that may be joined
-    offset: int = 0
-    cost: int = 0
-
-    def position(self, sequence: int) -> int:
-        """Of the byte with this number, which is at most 2**31 from the last one."""
-        # rule: sequence numbers wrap
-        return self.last + ((sequence - self.last + (1 << 31)) & 0xFFFFFFFF) - (1 << 31)
-
-    def has(self, first: int, last: int) -> bool:
-        return any(island.start <= first and last <= island.end for island in self.islands)
-
-    def gap(self, piece: int) -> Gap | None:
-        return Gap(piece, GAP, self.offset, 0, self.lost) if self.lost else None
 
 
 class StreamAssembler(Assembler[Flow]):
@@ -196,15 +141,26 @@ class StreamAssembler(Assembler[Flow]):
                 flow.origin != at
                 # rule: a beginning after the end is another stream
                 or flow.ended
+                # rule: a beginning that comes again behind data, and not soon, is another stream
+                or (flow.last != at and time - flow.begun > LATEST_REPEAT and NO_TIME not in (time, flow.begun))
             ):
                 self.drop(key, piece)
                 flow = None
-        # rule: known bytes that come too late are another stream; a byte may be a keep-alive
-        elif flow is not None and len(body) > 1 and self.is_late(time, flow.time) and flow.has(at, at + len(body)):
+        elif (
+            flow is not None
+            # rule: a byte may be a keep-alive
+            and len(body) > 1
+            and (
+                # rule: known bytes that come too late are another stream
+                (self.is_late(time, flow.time) and flow.has(at, at + len(body)))
+                # rule: bytes that differ from those of a message that is not whole are another stream
+                or flow.contradicts(at, body)
+            )
+        ):
             self.drop(key, piece)
             flow = None
         if flow is None:
-            flow = Flow(time, at, at if starts else None)
+            flow = Flow(time, at, at if starts else None, begun=time)
             # rule: messages begin with the stream, or fill the first segment that was captured
             if starts or self.framing.is_filled(body, max(self.lengths[piece], len(body))):
                 flow.islands.append(Island(at, at, synced=True, sure=True, joined=True))

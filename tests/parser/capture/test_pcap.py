@@ -224,7 +224,15 @@ def test_large_records_over_the_borders() -> None:
 @pytest.mark.parametrize("order", "<>")
 @pytest.mark.parametrize(
     ("version", "swapped"),
-    [((2, 4), False), ((2, 3), False), ((0, 0), False), ((2, 2), True), ((2, 0), True), ((543, 0), True)],
+    [
+        ((2, 4), False),
+        ((2, 3), False),
+        ((2, 3), True),
+        ((0, 0), False),
+        ((2, 2), True),
+        ((2, 0), True),
+        ((543, 0), True),
+    ],
 )
 def test_old_versions_have_the_original_length_first(version: tuple[int, int], swapped: bool, order: str) -> None:
     head = bytearray(pcap_header(227, order=order))
@@ -256,6 +264,55 @@ def test_files_that_were_joined_are_one_capture() -> None:
         assert read(data[: end + cut])[1].faults == {"truncated": 1}
 
 
+@pytest.mark.parametrize("order", "<>")
+@pytest.mark.parametrize("version", [(2, 4), (2, 5), (2, 2), (543, 0)])
+def test_a_joined_file_may_have_any_version(version: tuple[int, int], order: str) -> None:
+    second = bytearray(pcap([CAN], 227, order=order))
+    second[4:8] = struct.pack(order + "HH", *version)
+    rows, summary = read(pcap([CAN], 227) + second)
+    assert ([row["can_id"] for row in rows["can_frames"]], summary.sections, summary.faults) == ([0x123] * 2, 2, {})
+
+
+@pytest.mark.parametrize("order", "<>")
+@pytest.mark.parametrize("cut", [1, 10, 11, 300, 400])
+@pytest.mark.parametrize("count", [1, 2, 40])
+def test_a_file_that_follows_one_that_was_cut(count: int, cut: int, order: str) -> None:
+    """The last packet of the first file takes bytes of the next one for its own, or all of it. Its packets are there."""
+    first, second = pcap([can(1), CAN + bytes(400)], 227), pcap([can(i) for i in range(count)], 227, order=order)
+    rows, summary = read(first[:-cut] + second)
+    assert [row["can_id"] for row in rows["can_frames"]][-count:] == [*range(count)]
+    assert (summary.faults["truncated"], summary.truncated, summary.sections) == (1, True, 2)
+    assert "unreadable" not in summary.faults
+    (offset,) = [fault["offset"] for fault in rows["faults"] if fault["reason"] == "truncated"]
+    assert offset in (len(first) - cut, 24 + 27)  # the next file, or the packet that is not whole
+
+
+@pytest.mark.parametrize("damage", ["cut", "zeros"])
+def test_where_a_chunk_ends_does_not_matter_to_what_is_searched(damage: str) -> None:
+    first, second = pcap([CAN + bytes(100_000)] * 6, 227), pcap([CAN] * 40, 227)
+    data = first[:-7] + second if damage == "cut" else first + bytes(1003) + second[24:]
+    whole, summary = read(data)
+    assert (summary.packets, summary.sections) == (46, 2 if damage == "cut" else 1)
+    assert summary.faults["truncated" if damage == "cut" else "unreadable"] == 1
+    behind = len(first) if damage == "cut" else len(first) + 1003
+    for size in range(behind - 48, behind + 40, 9):
+        rows, other = read(data, chunk=size)
+        assert (difference(whole, rows), other.faults) == (None, summary.faults)
+
+
+@pytest.mark.parametrize("order", "<>")
+@pytest.mark.parametrize(("network", "link_type"), [(6, 1), (9, 6), (15, 10), (24, 0), (1, 1)])
+def test_aix_has_interface_types_and_nanoseconds(network: int, link_type: int, order: str) -> None:
+    head = bytearray(pcap_header(network, order=order))
+    head[4:8] = struct.pack(order + "HH", 2, 2)
+    rows, summary = read(bytes(head) + struct.pack(order + "IIII", T0, 5_000, 500, len(CAN)) + CAN)
+    assert [(row["captured_len"], row["original_len"]) for row in rows["packets"]] == [(11, 500)]
+    aix = network != 1
+    assert rows["packets"][0]["ts_ns"] == T0 * 10**9 + (5_000 if aix else 5_000_000)
+    (interface,) = summary.interfaces
+    assert (interface.link_type, interface.resolution_ns) == (link_type, "1" if aix else "1000")
+
+
 def test_a_packet_of_the_second_of_the_magic_number_is_no_file() -> None:
     data = pcap_header(227) + pcap_record(CAN, 0xA1B2C3D4, 7) + pcap_record(CAN, 0xA1B2C3D4, 262_145)
     rows, summary = read(data)
@@ -280,6 +337,17 @@ def test_zeros_are_one_region(magic: str, order: str) -> None:
             (len(before), bytes(min(count, 4096))),
             (len(before) + count + len(record), bytes(min(count + 5, 4096))),
         ]
+    for count in range(size + 1, 2 * size):  # nothing says where the zeros end, but what follows is plausible there
+        for seconds in (T0, T0 + 1, 1 << 24):  # the header may begin with zeros
+            rows, summary = read(
+                before + bytes(count) + pcap_record(CAN, seconds, 7, order=order, magic=magic) + record
+            )
+            assert [row["ts_ns"] // 10**9 for row in rows["packets"][3:]] == [seconds, T0]
+            assert [(x.offset, x.length) for x in summary.regions] == [(len(before), count)]
+            assert summary.faults == {"unreadable": 1}
+        joined = pcap([CAN], 227)
+        rows, summary = read(before + bytes(count) + joined)
+        assert (summary.packets, summary.sections, summary.faults) == (4, 2, {"unreadable": 1})
     only = read(before[:24] + bytes(4096))[1]
     assert (only.packets, only.first_date, only.faults) == (0, None, {"unreadable": 1})
 

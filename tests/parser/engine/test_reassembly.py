@@ -6,6 +6,7 @@ import io
 import struct
 import time
 from collections import Counter
+from collections.abc import Sequence
 from random import Random
 from typing import Any
 
@@ -18,7 +19,7 @@ from pcaplake.parser.engine.kernels import encoding
 from tests.parser import captures, conversations
 from tests.parser.captures import pcap_header, pcap_record
 from tests.parser.compare import PROFILE, difference, read
-from tests.parser.conversations import COOKIE, ipv4, someip, tcp, udp
+from tests.parser.conversations import COOKIE, ipv4, ipv6, someip, tcp, udp
 from tests.parser.reference import Reference
 from tests.seeds import some_seeds
 
@@ -157,14 +158,57 @@ def test_what_is_lost_is_a_fault() -> None:
     ]
 
 
-def test_a_stream_that_was_cut_gives_what_is_there() -> None:
+@pytest.mark.parametrize("extensions", [None, (), (0,), (60, 43)])
+def test_a_stream_that_was_cut_gives_what_is_there(extensions: Sequence[int] | None) -> None:
     """As a single segment did before: the message is clipped, an overrun, and the next segment begins anew."""
-    whole = ipv4(tcp(1, someip(bytes(100)) + someip(bytes(300))), 6)
+
+    def packet(segment: bytes) -> bytes:
+        return ipv4(segment, 6) if extensions is None else ipv6(segment, 6, extensions=extensions)
+
+    whole, head = packet(tcp(1, someip(bytes(100)) + someip(bytes(300)))), len(packet(tcp(1, b"")))
     data = pcap_header() + pcap_record(whole[:250], original=len(whole))
-    data += pcap_record(ipv4(tcp(1 + len(whole) - 54, someip(b"next")), 6), part=1)
+    data += pcap_record(packet(tcp(1 + len(whole) - head, someip(b"next"))), part=1)
     rows, summary = read(data)
-    assert [len(r["payload"]) for r in rows["someip_messages"]] == [100, 250 - 54 - 116 - 16, 4]
+    assert [len(r["payload"]) for r in rows["someip_messages"]] == [100, 250 - head - 116 - 16, 4]
     assert summary.faults == {"overrun": 2}
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_control_unit_that_starts_again_with_the_same_numbers(seed: int) -> None:
+    """It resets and begins with the same port and sequence number, in the middle of a message, of which the rest never comes."""
+    r = Random(seed)
+    records, sent, cut = [], Counter[bytes](), 0
+    for life in range(6):
+        second, count = captures.T0 + 3 * life, r.randrange(1, 5)
+        # requests at the beginning are those of the life before
+        messages = [b"routing activation", *(r.randbytes(r.choice((9, 60, 200))) for _ in range(count))]
+        sent.update(messages)
+        data = b"".join(map(someip, messages))
+        rest = someip(r.randbytes(100))[: r.choice((0, 0, 20, 100))]
+        cut += bool(rest)
+        records.append(pcap_record(ipv4(tcp(0, b"", flags=2), 6), second))
+        for start, end in conversations.cuts(r, len(data + rest), 60, 1):
+            segment = pcap_record(ipv4(tcp(1 + start, (data + rest)[start:end]), 6), second, 1)
+            records += [segment] * r.choice((1, 1, 2))
+            if r.random() < 0.2:  # the beginning, twice at once
+                records.append(pcap_record(ipv4(tcp(0, b"", flags=2), 6), second, 2))
+    rows, summary = read(pcap_header() + b"".join(records))
+    assert payloads(rows, complete=None) == sent
+    assert summary.faults == ({"gap": cut} if cut else {})
+
+
+@pytest.mark.parametrize("known", [0, 5, 40])
+def test_bytes_that_differ_where_segments_overlap_are_another_stream(known: int) -> None:
+    """Neither the message before nor the one behind has bytes of the other. A byte alone is a keep-alive."""
+    before, behind = someip(bytes(100)), someip(b"a" * 100) + someip(b"next")
+    first = [tcp(0, b"", flags=2), tcp(1, someip(b"good") + before[:60]), tcp(80, b"x")]
+    at = 1 + 20 + known  # where `before` began, or inside it
+    rows, summary = read(captures.pcap([ipv4(segment, 6) for segment in [*first, tcp(at, behind)]]))
+    assert [row["payload"] for row in rows["someip_messages"]] == [b"good", b"a" * 100, b"next"]
+    assert summary.faults == {"gap": 1}
+    rows, summary = read(captures.pcap([ipv4(segment, 6) for segment in [*first, tcp(81, before[60:])]]))
+    assert [row["payload"] for row in rows["someip_messages"]] == [b"good", bytes(100)]
+    assert not summary.faults
 
 
 def test_no_length_is_trusted() -> None:

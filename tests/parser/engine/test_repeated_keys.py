@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 
 import pytest
@@ -16,21 +16,38 @@ from tests.parser.conversations import ipv4, ipv6, someip, summed, udp
 from tests.seeds import some_seeds
 
 Parts = list[bytes]  # the frames of one message
+ROUTER_ALERT = bytes((148, 4, 0, 0))
 MOST_LOST = 1  # pieces of a message without a checksum; if more are lost, nobody can tell
 
 
-def datagram(r: Random, payload: bytes, *, checksum: str, ident: int, host: int = 1) -> Parts:
+def cuts(r: Random, size: int, multiple: int) -> list[tuple[int, int]]:
+    """Of any sizes, or as real senders have them: all but the last are equal."""
+    if r.random() < 0.5:
+        return [(at, min(at + 64, size)) for at in range(0, size, 64)]
+    return conversations.cuts(r, size, size // (3 * multiple) * multiple, multiple)
+
+
+def datagram(
+    r: Random,
+    payload: bytes,
+    *,
+    checksum: str,
+    ident: int,
+    host: int = 1,
+    options: bytes = b"",
+    extensions: Sequence[int] = (),
+) -> Parts:
     """A message of SOME/IP in IP fragments, in IPv6 for the third host."""
     body = summed(udp(someip(payload)), 17, host, checksum)
-    spans = conversations.cuts(r, len(body), len(body) // 24 * 8, 8)
+    spans = cuts(r, len(body), 8)
     if host % 3 == 0:
         parts = [struct.pack(">BBHI", 17, 0, a | (b < len(body)), ident) + body[a:b] for a, b in spans]
-        return [ipv6(part, 44, host=host) for part in parts]
-    return [ipv4(body[a:b], ident=ident, fragment=a // 8 | (b < len(body)) << 13) for a, b in spans]
+        return [ipv6(part, 44, host=host, extensions=extensions) for part in parts]
+    return [ipv4(body[a:b], ident=ident, fragment=a // 8 | (b < len(body)) << 13, options=options) for a, b in spans]
 
 
 def transported(r: Random, payload: bytes, session: int) -> Parts:
-    spans = conversations.cuts(r, len(payload), len(payload) // 48 * 16, 16)
+    spans = cuts(r, len(payload), 16)
     parts = [struct.pack(">I", a | (b < len(payload))) + payload[a:b] for a, b in spans]
     return [ipv4(udp(someip(part, session=session, kind=0x22))) for part in parts]
 
@@ -38,6 +55,15 @@ def transported(r: Random, payload: bytes, session: int) -> Parts:
 SENDERS: dict[str, Callable[[Random, bytes], Parts]] = {
     "IPv4 with checksum": lambda r, payload: datagram(r, payload, checksum="right", ident=7),
     "IPv6 with checksum": lambda r, payload: datagram(r, payload, checksum="right", ident=7, host=3),
+    "IPv4 with checksum and an option": lambda r, payload: datagram(
+        r, payload, checksum="right", ident=7, options=ROUTER_ALERT
+    ),
+    "IPv6 with checksum and hop-by-hop options": lambda r, payload: datagram(
+        r, payload, checksum="right", ident=7, host=3, extensions=(0,)
+    ),
+    "IPv6 with checksum and destination options": lambda r, payload: datagram(
+        r, payload, checksum="right", ident=7, host=3, extensions=(60,)
+    ),
     "IPv4": lambda r, payload: datagram(r, payload, checksum="none", ident=7),
     "IPv4 of a sending host": lambda r, payload: datagram(r, payload, checksum="offloaded", ident=7),
     "IPv4 without identification": lambda r, payload: datagram(r, payload, checksum="none", ident=0),
@@ -91,6 +117,70 @@ def test_a_datagram_whose_checksum_is_wrong_is_not_decoded() -> None:
     assert "someip_messages" not in rows
 
 
+# routing headers and source routes: a wrong checksum proves nothing
+@pytest.mark.parametrize(
+    ("options", "extensions", "known"),
+    [
+        (b"", (), True),
+        (ROUTER_ALERT, (0,), True),
+        (ROUTER_ALERT, (60,), True),
+        (bytes((131, 7, 4, 10, 0, 0, 9, 0)), (43,), False),
+        (bytes((1, 137, 7, 4, 10, 0, 0, 9)), (0, 43), False),
+    ],
+)
+@pytest.mark.parametrize("host", [1, 3])
+def test_whose_checksum_is_known(host: int, options: bytes, extensions: Sequence[int], known: bool) -> None:
+    for checksum, faults in (("right", {}), ("wrong", {"bad_checksum": 1} if known else {})):
+        parts = datagram(
+            Random(1), bytes(200), checksum=checksum, ident=7, host=host, options=options, extensions=extensions
+        )
+        rows, summary = read(captures.pcap(parts))
+        assert summary.faults == faults
+        assert [row["payload"] for row in rows.get("someip_messages", [])] == [bytes(200)] * (not faults)
+
+
+@pytest.mark.parametrize(("host", "extensions"), [(1, ()), (3, ()), (3, (0,)), (3, (60, 43))])
+def test_a_datagram_that_was_cut_is_not_checked(host: int, extensions: Sequence[int]) -> None:
+    *first, last = datagram(Random(3), bytes(200), checksum="right", ident=7, host=host, extensions=extensions)
+    data = captures.pcap_header() + b"".join(map(captures.pcap_record, first))
+    rows, summary = read(data + captures.pcap_record(last[:-1], original=len(last)))
+    assert [row["payload"] for row in rows["someip_messages"]] == [bytes(199)]
+    assert set(summary.faults) == {"overrun"}
+
+
+@pytest.mark.parametrize("cut", [0, 1, 7])
+def test_a_segment_that_was_cut_ends_no_message(cut: int) -> None:
+    """Nothing in a message of SOME/IP-TP says how long it is, so what was put together would look whole."""
+    *first, last = transported(Random(3), bytes(200), 5)
+    data = captures.pcap_header() + b"".join(map(captures.pcap_record, first))
+    rows, summary = read(data + captures.pcap_record(last[: len(last) - cut], original=len(last)))
+    whole = [row["payload"] for row in rows["someip_messages"] if row["tp_complete"]]
+    assert whole == ([] if cut else [bytes(200)])
+    assert summary.faults == ({"overrun": 3, "gap": 1} if cut else {})
+
+
+@pytest.mark.parametrize(("seconds", "gaps"), [(0, 0), (4, 0), (6, 1)])
+def test_what_repeats_a_whole_message_much_later_is_another_one(seconds: int, gaps: int) -> None:
+    """Equal to the one before, and without its beginning."""
+    parts = transported(Random(3), bytes(200), 5)
+    data = captures.pcap_header() + b"".join(map(captures.pcap_record, parts))
+    data += b"".join(captures.pcap_record(part, captures.T0 + seconds) for part in parts[1:])
+    rows, summary = read(data)
+    assert sum(row["tp_complete"] for row in rows["someip_messages"]) == 1
+    assert summary.faults == ({"gap": gaps} if gaps else {})
+
+
+@pytest.mark.parametrize("host", [1, 3])
+def test_fragments_in_reverse_are_one_gap(host: int) -> None:
+    parts = datagram(Random(3), bytes(200), checksum="none", ident=7, host=host)
+    rows, summary = read(captures.pcap([*reversed(parts)]))
+    assert "someip_messages" not in rows
+    assert summary.faults == {"gap": 1}
+    rows, summary = read(captures.pcap([*reversed(parts), *parts[1:]]))  # the beginning is that of another one
+    assert len(rows["someip_messages"]) == 1
+    assert summary.faults == {"gap": 1}
+
+
 @pytest.mark.parametrize("protocol", [6, 17])
 @pytest.mark.parametrize("host", [1, 3])
 @pytest.mark.parametrize("size", [0, 1, 63])
@@ -100,13 +190,14 @@ def test_the_checksum_of_a_datagram(protocol: int, host: int, size: int) -> None
     body = conversations.tcp(9, r.randbytes(size)) if protocol == 6 else udp(r.randbytes(size))
     for kind, right in (("right", True), ("none", None), ("offloaded", None), ("wrong", False)):
         datagram = summed(body, protocol, host, kind)
-        assert transport_checksum(datagram, protocol, words(host)) is right
-        assert transport_checksum(datagram, 1, words(host)) is None
-        assert transport_checksum(datagram, protocol, [0] * 4) is None
+        assert transport_checksum(datagram, protocol, [*words(host), 0]) is right
+        assert transport_checksum(datagram, 1, [*words(host), 0]) is None
+        # a right checksum proves the addresses, a wrong one nothing if another destination may count
+        assert transport_checksum(datagram, protocol, [*words(host), 1]) is (right or None)
     if protocol == 17 and size:  # what follows it does not count; it may not be longer than what is there
         whole = summed(body, 17, host)
-        assert transport_checksum(whole + b"more", 17, words(host)) is True
-        assert transport_checksum(whole[:-1], 17, words(host)) is False
+        assert transport_checksum(whole + b"more", 17, [*words(host), 0]) is True
+        assert transport_checksum(whole[:-1], 17, [*words(host), 0]) is False
 
 
 def words(host: int) -> list[int]:

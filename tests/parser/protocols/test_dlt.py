@@ -116,6 +116,20 @@ def test_a_port_that_the_profile_names() -> None:
     assert len(read(captures.pcap([moved], 228), profile=profile)[0]["dlt_messages"]) == 1
 
 
+@pytest.mark.parametrize("version", [0, 1, 3, 7])
+@pytest.mark.parametrize("carrier", ["datagram", "stream"])
+def test_a_version_that_is_none_is_read_as_version_1(version: int, carrier: str) -> None:
+    """As tshark and the daemon do; zeros behind a message are no message."""
+    message = bytes((MESSAGES[0][0] & 31 | version << 5,)) + MESSAGES[0][1:]
+    frames = [udp(message)] if carrier == "datagram" else [tcp(b"", 99, flags=2), tcp(message, 100)]
+    rows, summary = read(captures.pcap(frames, 228))
+    (row,) = rows["dlt_messages"]
+    assert (row["dlt_version"], row["counter"], row["ecu_id"]) == (version, 119, "Ecu")
+    assert summary.faults == ({} if version == 1 else {"bad_value": 1})
+    rows, summary = read(captures.pcap([udp(MESSAGES[0] + bytes(9))], 228))
+    assert (len(rows["dlt_messages"]), summary.faults) == (1, {"bad_length": 1})
+
+
 # -- beside tshark --------------------------------------------------------------------------------------------------------
 def seen_by_tshark(path: Path) -> list[Row]:
     command = ["tshark", "-n", "-r", str(path), "-T", "pdml", "-d", "udp.port==3490,dlt", "-d", "tcp.port==3490,dlt"]
