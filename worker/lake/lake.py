@@ -155,8 +155,8 @@ class Lake:
             if generation == before:
                 return items
 
-    async def uris_with_other_contents(self, uris: Collection[str]) -> set[str]:
-        """Those of these URIs of which the lake has several contents. Empty for a ledger in DynamoDB."""
+    async def uris_with_other_contents(self, uris: Collection[str] | None = None) -> set[str]:
+        """Those of these URIs, or of all, of which the lake has several contents. Empty for a ledger in DynamoDB."""
         ledger = self.ledger
         if not isinstance(ledger, SqliteLedger):
             return set()
@@ -187,7 +187,8 @@ class Lake:
         ]
         if items:
             self._step("before replaced")
-            await self._retry_until_timeout(lambda: replaced.record_replaced_captures(self.store, items))
+            head = await self._retry_until_timeout(ledger.read_head)
+            await self._retry_until_timeout(lambda: replaced.record_replaced_captures(self.store, items, head))
             self._step("after replaced")
             await self._retry_until_timeout(
                 lambda: replaced.remove_replaced_rows(
