@@ -40,9 +40,8 @@ TABLES: Final[dict[str, str]] = {
     "canopen_messages": "One row per CANopen message on the CAN identifiers that the profile names; the segments of a longer SDO "
     "transfer are rows of their own.",
     "quarantine": "One row per file, or region of a file, that could not be read.",
-    "sightings": "One row for each time at which an object got a content again that the lake already had. The content is not read "
-    "again: with `captures`, these rows say which content an object has now "
-    "([current_captures](querying.md#the-current-content-of-each-object)).",
+    "sightings": "One row for each time at which an object got a content again that the lake already had. The content is "
+    "not read again: with `captures`, these rows say which content an object has now.",
 }
 
 KEYS: Final[dict[str, str]] = {
@@ -400,8 +399,8 @@ COLUMNS: Final[dict[str, dict[str, str]]] = {
     "sightings": {
         "date": "UTC day of `modified_at`.",
         "etag": "eTag of the object, or BLAKE3 hash of the content of a local file.",
-        "modified_at": "Time at which the object got this content again, by its store, as in `captures`. On one machine, it is after "
-        "that of every other content that the lake then had of this object.",
+        "modified_at": "Time at which the object got this content again, by its store, as in `captures`. On one machine, it "
+        "is after that of every other content that the lake then had of this object.",
         "sequencer": "S3's sequencer of the event; null without one.",
     },
 }

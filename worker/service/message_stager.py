@@ -144,7 +144,6 @@ class MessageStager:
             if result.outcome is not Outcome.ALREADY_STAGED:
                 return result
             assert result.capture is not None
-            # rule: a content that the ledger has and that is seen again later is recorded
             if await self._sightings.record(request, result.capture):
                 return result
         raise Retryable(
