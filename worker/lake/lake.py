@@ -155,8 +155,20 @@ class Lake:
             if generation == before:
                 return items
 
-    async def uris_with_other_contents(self, uris: Collection[str] | None = None) -> set[str]:
-        """Those of these URIs, or of all, of which the lake has several contents. Empty for a ledger in DynamoDB."""
+    async def find_several_contents(self) -> dict[str, list[Capture]]:
+        """URI -> its captures that are committed, of all URIs with several contents. Empty for a ledger in DynamoDB."""
+        ledger = self.ledger
+        if not isinstance(ledger, SqliteLedger):
+            return {}
+        contents = await self._retry_until_timeout(lambda: ledger.find_contents_by_uri(self._current.generation))
+        items = await self.find_captures([capture_id for ids in contents.values() for capture_id in ids])
+        return {
+            uri: [items[one].capture for one in ids if one in items and items[one].state == COMMITTED]
+            for uri, ids in contents.items()
+        }
+
+    async def uris_with_other_contents(self, uris: Collection[str]) -> set[str]:
+        """Those of these URIs of which the lake has several contents. Empty for a ledger in DynamoDB."""
         ledger = self.ledger
         if not isinstance(ledger, SqliteLedger):
             return set()

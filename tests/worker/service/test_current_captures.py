@@ -107,7 +107,9 @@ async def test_the_lake_says_which_content_each_object_has(seed: int, versions: 
 async def test_a_returned_sighting_is_announced_and_recorded_again() -> None:
     fleet = Fleet()
     for frames, second in ((1, 0), (2, 5)):
-        fleet.queue.put_message(fleet.bucket.put_object("a.pcap", can_capture(frames), f"2026-11-29T12:00:{second:02}Z"))
+        fleet.queue.put_message(
+            fleet.bucket.put_object("a.pcap", can_capture(frames), f"2026-11-29T12:00:{second:02}Z")
+        )
     await serve(fleet)
     again = fleet.bucket.put_object("a.pcap", can_capture(1), "2026-11-29T12:00:10Z")
     fleet.queue.put_message(again)

@@ -1,4 +1,4 @@
-"""Removes captures that newer contents have replaced (`ingest --replace-changed`) from the tables and the ledger.
+"""Removes captures that are not current any more (`ingest --replace-changed`, `delete`) from the tables and the ledger.
 
     record    put `_pcaplake/replaced/<capture_id>-<batch>.json` if absent; it is never deleted
     rows      remove the rows from each table, `captures` last: one version swaps their files for files with the other rows, and
