@@ -7,7 +7,6 @@ import contextlib
 import json
 import os
 import random
-import re
 import signal
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,6 @@ from tests.worker import lakes
 from tests.worker.adapters.faults import crash_at_step
 from tests.worker.fleets import can_capture
 
-QUERYING = Path(__file__).parents[3] / "docs/querying.md"
 DAY = 86_400
 KILLS = (
     "before stage.4 captures",
@@ -34,18 +32,12 @@ KILLS = (
 DELETE_KILLS = ("before replaced", "after replaced", "after replaced can_frames", "after replaced sightings")
 
 
-def documented_view() -> str:
-    found = re.search(r'CURRENT_CAPTURES = """(.+?)"""', QUERYING.read_text(), re.DOTALL)
-    assert found is not None
-    return found[1]
-
-
 def current_captures(lake: Path) -> dict[str, tuple[str, int]]:
     """name of the file -> eTag of its current content, and how many frames the lake has of it."""
     with contextlib.closing(lakes.connect()) as database:
         for table in ("captures", "sightings", "can_frames"):
             database.sql(f"CREATE VIEW {table} AS SELECT * FROM delta_scan('{lake}/{table}')")
-        database.sql(f"CREATE VIEW current_captures AS {documented_view()}")
+        database.sql(f"CREATE VIEW current_captures AS {lakes.current_captures_view()}")
         rows = database.sql(
             "SELECT uri, etag, (SELECT count(*) FROM can_frames f WHERE f.capture_id = c.capture_id) FROM current_captures c"
         ).fetchall()

@@ -15,8 +15,8 @@ from pcaplake.worker.captures.reference import ObjectRef
 from pcaplake.worker.lake.records import Capture
 from pcaplake.worker.lake.sightings import ids_of_listed, is_later, sighting_of
 from pcaplake.worker.service.notification import build_s3_event, parse_notification
+from tests.worker import lakes
 from tests.worker.fleets import Fleet, can_capture, emptied
-from tests.worker.ingest.test_current_captures import documented_view
 
 BEGIN = datetime(2026, 11, 29, 12, tzinfo=UTC)
 URI = "s3://raw/a.pcap"
@@ -33,7 +33,7 @@ def current_captures(fleet: Fleet) -> dict[str, int]:
             )
         else:
             database.register(table, rows)
-    return dict(database.sql(f"SELECT uri, packets FROM ({documented_view()})").fetchall())
+    return dict(database.sql(f"SELECT uri, packets FROM ({lakes.current_captures_view()})").fetchall())
 
 
 class Uploads:
