@@ -259,7 +259,8 @@ class Sources:
         content = await objects.head_object(key, ref.version_id)
         if ref.etag not in (None, content.etag):
             raise Changed(f"{ref.uri} has changed since it was listed or announced")
-        return replace(ref, size=content.size, etag=content.etag)
+        event_time = content.modified if ref.modified_ms is None else ref.event_time
+        return replace(ref, size=content.size, etag=content.etag, event_time=event_time)
 
     async def open_range_reader(
         self, ref: ObjectRef, *, fetch_config: FetchConfig | None = None, budget: Budget | None = None

@@ -328,7 +328,7 @@ class Ingest:
         """Count a capture that cannot be read; False if it waits for another attempt, with the content that it has then."""
         self._attempts[ref.uri] += 1
         if self._attempts[ref.uri] < ATTEMPTS:
-            self._waiting.append(replace(ref, etag=None))
+            self._waiting.append(replace(ref, etag=None, event_time=None))
             return False
         self.tally.total += not counts_by_name(ref)
         log.debug("%s", ref.uri, exc_info=error)
@@ -357,7 +357,8 @@ class Ingest:
             self.tally.bad[ref.uri] = result.reason or EARLIER
         else:
             self._contents[capture.uri] = capture.capture_id
-        self._seen[capture.uri] = replace(capture, modified=ref.modified_ms)
+        modified = capture.modified if ref.modified_ms is None else ref.modified_ms
+        self._seen[capture.uri] = replace(capture, modified=modified)
         if result.outcome is Outcome.ALREADY_STAGED:
             self.tally.already_ingested += 1
             self._known[capture.capture_id] = capture
