@@ -40,6 +40,8 @@ TABLES: Final[dict[str, str]] = {
     "canopen_messages": "One row per CANopen message on the CAN identifiers that the profile names; the segments of a longer SDO "
     "transfer are rows of their own.",
     "quarantine": "One row per file, or region of a file, that could not be read.",
+    "sightings": "One row for each time at which an object got a content again that the lake already had. The content is "
+    "not read again: with `captures`, these rows say which content an object has now.",
 }
 
 KEYS: Final[dict[str, str]] = {
@@ -88,6 +90,9 @@ COLUMNS: Final[dict[str, dict[str, str]]] = {
         "decoder_version": "Version of the decoder that read the capture.",
         "profile": "Profile that the capture was read with, as name@hash of its content.",
         "ingested_at": "Time at which the capture was read.",
+        "modified_at": "Time at which the object got this content, by its store: of the event that announced it, or else its "
+        "last modification. Null if it is not known, and in rows of older versions.",
+        "sequencer": "S3's sequencer of that event, which orders the events of one object; null without an event.",
     },
     "packets": {
         "link_type": "Link type of the packet, as a number of the LINKTYPE_ registry.",
@@ -390,6 +395,13 @@ COLUMNS: Final[dict[str, dict[str, str]]] = {
         "offset": "Position of the region in the decompressed capture, in bytes.",
         "raw": "The first 4 KB of the file or region.",
         "first_seen": "Time at which the error was found.",
+    },
+    "sightings": {
+        "date": "UTC day of `modified_at`.",
+        "etag": "eTag of the object, or BLAKE3 hash of the content of a local file.",
+        "modified_at": "Time at which the object got this content again, by its store, as in `captures`. On one machine, it "
+        "is after that of every other content that the lake then had of this object.",
+        "sequencer": "S3's sequencer of the event; null without one.",
     },
 }
 

@@ -66,6 +66,8 @@ CAPTURES = define_table(
         required_field("decoder_version", STRING),
         pa.field("profile", STRING),
         required_field("ingested_at", TIMESTAMP),
+        pa.field("modified_at", TIMESTAMP),
+        pa.field("sequencer", STRING),
     ],
     key=("capture_id",),
 )
@@ -397,6 +399,17 @@ QUARANTINE = define_table(
     ],
     key=("capture_id", "offset"),
 )
+SIGHTINGS = define_table(
+    "sightings",
+    _CAPTURE_KEYS,
+    [
+        required_field("uri", STRING),
+        required_field("etag", STRING),
+        required_field("modified_at", TIMESTAMP),
+        pa.field("sequencer", STRING),
+    ],
+    key=("capture_id", "modified_at", "sequencer"),
+)
 
 TABLES: dict[str, TableSpec] = {
     spec.name: spec
@@ -424,5 +437,6 @@ TABLES: dict[str, TableSpec] = {
         J1939_MESSAGES,
         CANOPEN_MESSAGES,
         QUARANTINE,
+        SIGHTINGS,
     )
 }

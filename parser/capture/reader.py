@@ -31,7 +31,7 @@ from .recognition import reason_not_a_capture
 from .state import CaptureState, Interface, Region, SectionHeader, Steps
 
 Batches = Iterator[tuple[str, pa.RecordBatch]]
-NOT_DECODED = ("captures", "quarantine")  # tables that the worker writes, not from packets
+NOT_DECODED = ("captures", "quarantine", "sightings")  # tables that the worker writes, not from packets
 DECODED = tuple(name for name in TABLES if name not in NOT_DECODED)
 RAW = "raw"
 EPOCH = date(1970, 1, 1).toordinal()

@@ -13,13 +13,14 @@ import io
 import json
 from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import unquote_plus
 
 import pyarrow.orc as orc
 import pyarrow.parquet as pq
 
-from pcaplake.worker.captures.reference import UNKNOWN_SIZE, ObjectRef
+from pcaplake.worker.captures.reference import UNKNOWN_SIZE, ObjectRef, epoch_ms
 from pcaplake.worker.captures.source import Sources
 from pcaplake.worker.errors import Fatal
 
@@ -114,8 +115,18 @@ def _parse_inventory_row(row: Mapping[str, Any]) -> ListedObject | None:
         explicit=False,
         etag=(row.get("etag") or "").strip('"') or None,
         version_id=row.get("versionid") or None,
+        modified=_parse_time(row.get("lastmodifieddate")),
     )
     return ListedObject(ref=ref, archived=row.get("storageclass") in _ARCHIVES)
+
+
+def _parse_time(value: Any) -> int | None:
+    """Epoch ms of a field LastModifiedDate: a text in CSV, a time in Parquet and ORC. None if it cannot be read."""
+    try:
+        time = value if isinstance(value, datetime) else datetime.fromisoformat(value)
+    except (TypeError, ValueError):
+        return None
+    return epoch_ms(time.replace(tzinfo=UTC) if time.tzinfo is None else time)
 
 
 def _flag_equals(value: Any, expected: bool) -> bool:

@@ -14,6 +14,7 @@ from pathlib import Path
 from pcaplake.parser import Profile
 from pcaplake.parser.schemas import TABLES
 from pcaplake.worker.config.settings import parse_seconds, parse_size
+from pcaplake.worker.lake.records import SIGHTINGS
 
 PERMISSIVE, DROPMALFORMED, FAILFAST = "PERMISSIVE", "DROPMALFORMED", "FAILFAST"
 STORAGE = "storage."
@@ -22,6 +23,7 @@ _WORDS = (
     "path paths table columns profile raw mode pathGlobFilter ignoreMissingFiles partitionBytes pushdown "
     "maxFilesPerTrigger maxBytesPerTrigger forgetAfter"
 )
+READABLE = tuple(name for name in TABLES if name != SIGHTINGS)  # what a capture itself does not tell
 _NAMES = {word.lower(): word for word in _WORDS.split()}
 
 
@@ -60,8 +62,8 @@ class PcapOptions:
             else:
                 raise ValueError(f"pcap has no option {key!r}; {_suggest_option(name)}")
         table = known.get("table", "packets")
-        if table not in TABLES:
-            raise ValueError(f"option table: no table {table!r}; choose from {', '.join(TABLES)}")
+        if table not in READABLE:
+            raise ValueError(f"option table: no table {table!r}; choose from {', '.join(READABLE)}")
         mode = known.get("mode", PERMISSIVE).upper()
         if mode not in (PERMISSIVE, DROPMALFORMED, FAILFAST):
             raise ValueError(f"option mode is {mode!r}; write {PERMISSIVE}, {DROPMALFORMED} or {FAILFAST}")

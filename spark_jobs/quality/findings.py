@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from pcaplake.parser.schemas import TABLES
 from pcaplake.spark_jobs.common.lake_tables import read_table, union_frames
 from pcaplake.worker.config.settings import WrongSetting
+from pcaplake.worker.lake.records import SIGHTINGS
 from pcaplake.worker.plain_text import counted
 
 from .report import TOTAL, QualityFinding
@@ -22,7 +23,8 @@ from .report import TOTAL, QualityFinding
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-COUNTED = tuple(name for name in TABLES if name != "captures")
+_EXAMINED = tuple(name for name in TABLES if name != SIGHTINGS)  # sightings are not rows of a capture
+COUNTED = tuple(name for name in _EXAMINED if name != "captures")
 LATENESS = (  # upper bound of the hours from the last packet to the row in `captures`
     (0.0, "before the last packet"),
     (1.0, "within an hour"),
@@ -64,7 +66,7 @@ class Findings:
         from pyspark.sql import functions as f
 
         self.options, self.f = options, f
-        tables = {name: read_table(spark, lake, name) for name in TABLES}
+        tables = {name: read_table(spark, lake, name) for name in _EXAMINED}
         captures = tables["captures"]
         if options.since is not None:
             captures = captures.where(f.col("date") >= f.lit(options.since))
@@ -247,8 +249,8 @@ class Findings:
         """Rows with the same key, for each table."""
         f = self.f
         names_by_key: dict[Sequence[str], list[str]] = {}
-        for name, spec in TABLES.items():
-            names_by_key.setdefault(spec.key, []).append(name)
+        for name in _EXAMINED:
+            names_by_key.setdefault(TABLES[name].key, []).append(name)
         tables = {"captures": self.captures, **self.tables}
         counts_by_table = {
             row["table"]: row
@@ -261,7 +263,7 @@ class Findings:
             .agg(f.count("*").alias("keys"), f.sum(f.col("count") - 1).alias("rows"), f.min("capture_id").alias("one"))
             .collect()
         }
-        for name in TABLES:
+        for name in _EXAMINED:
             if (row := counts_by_table.get(name)) is not None:
                 detail = f"{row['keys']:,} keys, for example of capture {row['one']}"
                 yield QualityFinding(

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pcaplake.parser.schemas import TABLES
+from pcaplake.parser.capture.reader import DECODED
 from pcaplake.spark_jobs.backfill.driver import Driver
 from pcaplake.spark_jobs.backfill.executor import Work
 from pcaplake.spark_jobs.common.lake_tables import read_table, union_frames
@@ -32,15 +32,14 @@ from pcaplake.worker.lake.store.store import Store
 from .executor import CaptureToReplace
 
 if TYPE_CHECKING:
-    from pyspark.sql import Row, SparkSession
+    from pyspark.sql import Column, DataFrame, Row, SparkSession
 
 _ID = re.compile(r"[0-9a-f]{32}")
 _ASKED = 1000  # captures in one question to the ledger
 _COUNTED = 10_000  # captures whose rows are counted in one pass over the tables
 _NAMED = 3
 _OPENED = 16  # objects opened at the same time
-_ANNOUNCED = tuple(name for name in TABLES if name not in ("captures", "quarantine"))
-"""The tables whose rows are counted in `captures.rows`."""
+_ANNOUNCED = DECODED  # the tables whose rows are counted in `captures.rows`
 
 NOTHING_TO_REPLACE = "nothing to replace: name captures by URI or id, or use --list or --where"
 
@@ -83,10 +82,10 @@ def choose_captures(
         conditions.append(f"uri IN ({texts}) OR capture_id IN ({texts})")
     if not conditions:
         raise WrongSetting(NOTHING_TO_REPLACE)
+    captures_table = read_table(spark, lake, "captures")
     capture_rows = (
-        read_table(spark, lake, "captures")
-        .where(" OR ".join(conditions))
-        .select("capture_id", "uri", "etag", "object_size", "decoder_version", "profile")
+        captures_table.where(" OR ".join(conditions))
+        .select("capture_id", "uri", "etag", "object_size", "decoder_version", "profile", *_times(captures_table))
         .orderBy("uri", "capture_id")
         .collect()
     )
@@ -97,7 +96,14 @@ def choose_captures(
     # a capture with two rows is decoded once
     rows: dict[str, Row | None] = {row.capture_id: row for row in capture_rows}
     captures = [
-        Capture(capture_id=row.capture_id, uri=row.uri, etag=row.etag, size=row.object_size)
+        Capture(
+            capture_id=row.capture_id,
+            uri=row.uri,
+            etag=row.etag,
+            size=row.object_size,
+            modified=row.modified,
+            sequencer=row.sequencer,
+        )
         for row in rows.values()
         if row is not None
     ]
@@ -125,6 +131,17 @@ def choose_captures(
             if row is not None and route.profile.loses_names_of(row.profile):
                 chosen.losing[row.profile] += 1
     return chosen
+
+
+def _times(captures: DataFrame) -> list[Column]:
+    """What `captures` says of the time of a content, which stays; null in a table that only older versions have written."""
+    from pyspark.sql import functions as f
+
+    known = captures.columns
+    return [
+        f.unix_millis("modified_at").alias("modified") if "modified_at" in known else f.lit(None).alias("modified"),
+        f.col("sequencer") if "sequencer" in known else f.lit(None).alias("sequencer"),
+    ]
 
 
 def _find_incomplete(spark: SparkSession, lake: str, capture_ids: Collection[str]) -> set[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ from pcaplake.worker.admin.setup.queues import Arn, find, redrive_allow_policy
 from pcaplake.worker.captures.range_reader import FetchConfig
 from pcaplake.worker.captures.reference import ObjectRef, capture_from_reference
 from pcaplake.worker.config.service_settings import FleetSettings
+from pcaplake.worker.lake.current_captures import find_current
 from pcaplake.worker.lake.dynamodb_table import DynamoClient
 from pcaplake.worker.lake.identity import read_identity
 from pcaplake.worker.lake.lake import Lake
@@ -600,6 +602,40 @@ async def served(account: Account, role: str, done: Callable[[Lake], Awaitable[b
                 await asyncio.sleep(0.05)
         service.stop()
         await task
+
+
+@pytest.mark.slow
+def test_the_lake_says_which_content_came_last(account: Account) -> None:
+    """A, B and A again; then B again, whose message is lost until `reconcile` announces it. Contents are read once."""
+    account.given = GIVEN
+    account.run("setup")
+    contents = [fleets.can_capture(frames) for frames in (3, 5)]
+
+    def upload(number: int) -> str:
+        time.sleep(1.1)  # a listing has whole seconds
+        return capture_from_reference(account.put("drives/a.pcap", contents[number])).capture_id
+
+    def serve_until_current(capture_id: str) -> None:
+        async def is_current(lake: Lake) -> bool:
+            current = (await find_current(lake.store, [uri])).get(uri)
+            return current is not None and current.capture_id == capture_id
+
+        asyncio.run(served(account, "all", is_current))
+
+    uri = f"s3://{account.raw}/drives/a.pcap"
+    for number in (0, 1, 0):
+        serve_until_current(upload(number))
+    assert account.json("reconcile", "--older-than", "0")["absent"] == 0
+    again = upload(1)
+    assert account.keys() == ["drives/a.pcap"]  # hidden from then on, as if it were lost
+    assert account.json("reconcile", "--older-than", "0", "--announce")["announced"] == 1
+    serve_until_current(again)
+    assert account.json("reconcile", "--older-than", "0")["absent"] == 0
+    code, out, _ = lakes.run(
+        account.capsys, "tables", "--lake", account.lake, "--storage-option", "allow_http=true", "--json"
+    )
+    rows = {name: one["rows"] for name, one in json.loads(out).items()}
+    assert (code, rows["captures"], rows["can_frames"], rows["sightings"]) == (0, 2, 8, 2)
 
 
 @pytest.mark.slow

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from pcaplake.parser import protocols
 from pcaplake.parser.capture.claims import profile_claims
+from pcaplake.parser.capture.reader import DECODED
 from pcaplake.parser.engine.key_spaces import BIG_ENDIAN, SPAN, Claim, KeySpace
 from pcaplake.parser.engine.layer import (
     BODY,
@@ -102,7 +103,7 @@ class Reference:
         self.learned: dict[tuple[KeySpace, int], Layer] = {}
         self.overflowed = False
         self.drops: dict[Wire | None, int] = {}  # interface -> offset of its last record that tells of a loss
-        self.reading.rows = {name: [] for name in TABLES if name not in ("captures", "quarantine")}
+        self.reading.rows = {name: [] for name in DECODED}
         self.assemblers = {kind: plain_assembler(kind, len(self.reassemblies)) for kind in self.reassemblies}
         self.requests = {
             rows.pairing: PlainRequests(rows.pairing, self.partners) for rows in self.by_layer.values() if rows.pairing

@@ -13,6 +13,7 @@ import pytest
 
 import pcaplake.parser
 from pcaplake.parser import TABLES, CaptureError, Profile, ProfileError, ReadOptions, is_capture, open_capture
+from pcaplake.parser.capture.reader import DECODED
 from tests.parser.captures import T0, Section, pcap
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "api.md"
@@ -96,7 +97,7 @@ def test_a_capture_is_read_once(folder: Path) -> None:
             capture.read()
 
 
-@pytest.mark.parametrize("table", [t for t in TABLES if t not in ("captures", "quarantine")])
+@pytest.mark.parametrize("table", DECODED)
 def test_the_schema_is_the_table_s(table: str, folder: Path) -> None:
     with open_capture("drive.pcapng", table, raw=True) as capture:
         assert capture.read().schema == TABLES[table].schema

@@ -179,7 +179,7 @@ LOOPS: tuple[tuple[Callable[[str], Any], int, Callable[[], Any]], ...] = (
 
 
 def test_every_example_is_run() -> None:
-    assert len(EXAMPLES) == TEXT.count("```python") == 11
+    assert len(EXAMPLES) == TEXT.count("```python") == 13
     assert sum(NETWORK in code for code, _ in EXAMPLES) == 1
 
 

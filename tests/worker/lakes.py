@@ -8,6 +8,7 @@ import functools
 import json
 import multiprocessing
 import os
+import re
 import resource
 import shutil
 import signal
@@ -226,6 +227,14 @@ def by_duckdb(lake: Path) -> dict[str, int]:
             assert row[0] == row[1], f"{name} has a row twice"
             counts[name] = row[0]
     return counts
+
+
+def current_captures_view() -> str:
+    """The SQL of the view `current_captures` in docs/querying.md."""
+    page = Path(__file__).parents[2] / "docs/querying.md"
+    found = re.search(r'CURRENT_CAPTURES = """(.+?)"""', page.read_text(), re.DOTALL)
+    assert found is not None
+    return found[1]
 
 
 def by_polars(lake: Path) -> dict[str, int]:

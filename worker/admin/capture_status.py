@@ -13,11 +13,14 @@ from pcaplake.worker.errors import Fatal
 from pcaplake.worker.lake.identity import LAKE_JSON, read_identity, rolled_back_message
 from pcaplake.worker.lake.ledger import COMMITTED, Ledger
 from pcaplake.worker.lake.ledger.dynamodb import DynamoLedger
+from pcaplake.worker.lake.records import Capture
 from pcaplake.worker.lake.shared_tables import SharedTables
+from pcaplake.worker.lake.sightings import ids_of_listed, is_later
 from pcaplake.worker.lake.store.store import Store
 
 Standing = Literal["no_route", "absent", "staged", "committed"]
-"""No route selects it; one of its lakes does not have it; all have it, but one has not committed it; all have committed it."""
+"""No route selects it; one of its lakes does not have it, or does not know that the object got it again; all have it, but one
+has not committed it; all have committed it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,26 +50,37 @@ class CaptureStatusReader:
     async def find_standings(self, refs: Sequence[ObjectRef]) -> list[Standing]:
         """The standing of each reference, in order. References must have eTags. Raises Fatal and Retryable."""
         lakes = [[route.lake for route in self._routes.find_routes(ref.uri)] for ref in refs]
-        ids = [capture_from_reference(ref).capture_id for ref in refs]
-        ids_by_lake = {
-            lake: {capture_id for capture_id, to in zip(ids, lakes, strict=True) if lake in to}
+        captures = list(map(capture_from_reference, refs))
+        by_lake = {
+            lake: {capture.capture_id: capture for capture, to in zip(captures, lakes, strict=True) if lake in to}
             for lake in self._lake_ledgers
         }
-        answers = await asyncio.gather(
-            *(self._find_states(lake, capture_ids) for lake, capture_ids in ids_by_lake.items())
-        )
-        states = dict(zip(ids_by_lake, answers, strict=True))
+        answers = await asyncio.gather(*(self._find_states(lake, of_lake) for lake, of_lake in by_lake.items()))
+        states = dict(zip(by_lake, answers, strict=True))
         return [
-            _combine_states([states[lake].get(capture_id) for lake in to]) if to else "no_route"
-            for capture_id, to in zip(ids, lakes, strict=True)
+            _combine_states([states[lake].get(capture.capture_id) for lake in to]) if to else "no_route"
+            for capture, to in zip(captures, lakes, strict=True)
         ]
 
-    async def _find_states(self, lake: str, capture_ids: set[str]) -> dict[str, str]:
-        if not capture_ids:
+    async def _find_states(self, lake: str, captures: Mapping[str, Capture]) -> dict[str, str]:
+        """capture_id -> its state in a lake, of those that it has with the time of the reference or a later one."""
+        if not captures:
             return {}
         book = self._lake_ledgers[lake]
-        items = await book.ledger.get_capture_items(await book.read_generation(), capture_ids)
-        return {capture_id: item.state for capture_id, item in items.items()}
+        items = await book.ledger.get_capture_items(await book.read_generation(), captures.keys())
+        states: dict[str, str] = {capture_id: item.state for capture_id, item in items.items()}
+        again = {
+            capture_id: ids_of_listed(captures[capture_id])
+            for capture_id, item in items.items()
+            if is_later(captures[capture_id], item.capture)
+        }
+        if again:
+            ids = {sighting_id for sighting_ids in again.values() for sighting_id in sighting_ids}
+            sightings = await book.ledger.get_capture_items(await book.read_generation(), ids)
+            for capture_id, sighting_ids in again.items():
+                if not sightings.keys() & sighting_ids:
+                    del states[capture_id]  # the lake may take another content for the current one
+        return states
 
 
 def _no_lake_error(uri: str) -> Fatal:

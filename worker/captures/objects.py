@@ -14,7 +14,8 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Protocol
 
 import obstore
@@ -50,12 +51,13 @@ class Refused(Unavailable):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Content:
-    """One content of one object: `size` in bytes, `etag` without quotes."""
+    """One content of one object: `size` in bytes, `etag` without quotes; `modified`: when, if the store has said it."""
 
     key: str
     size: int
     etag: str
     version_id: str | None = None
+    modified: datetime | None = field(default=None, compare=False)
 
 
 class Objects(Protocol):
@@ -86,7 +88,13 @@ class StoredObjects:
                 meta = (await self._get_object(key, {"version": version_id})).meta
         if not _unquoted_etag(meta):
             raise Retryable(f"{self.uri}/{key}: the store returns no eTag, which is needed to detect changed contents")
-        return Content(key=key, size=meta["size"], etag=_unquoted_etag(meta), version_id=version_id)
+        return Content(
+            key=key,
+            size=meta["size"],
+            etag=_unquoted_etag(meta),
+            version_id=version_id,
+            modified=meta["last_modified"],
+        )
 
     async def read_range(self, content: Content, start: int, end: int) -> AsyncIterator[memoryview]:
         options: dict[str, Any] = {"version": content.version_id, "if_match": f'"{content.etag}"'}

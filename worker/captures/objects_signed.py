@@ -48,7 +48,13 @@ class SignedObjects:
     async def head_object(self, key: str, version_id: str | None = None) -> Content:
         # HEAD does not tell a missing key from a missing bucket
         async with self._get_object(key, VersionId=version_id) as answer:
-            return Content(key=key, size=answer["ContentLength"], etag=answer["ETag"].strip('"'), version_id=version_id)
+            return Content(
+                key=key,
+                size=answer["ContentLength"],
+                etag=answer["ETag"].strip('"'),
+                version_id=version_id,
+                modified=answer.get("LastModified"),
+            )
 
     async def read_range(self, content: Content, start: int, end: int) -> AsyncIterator[memoryview]:
         arguments = {

@@ -28,7 +28,7 @@ from pcaplake.worker.lake.store.store import Listing, Store, Unnameable, is_name
 from .objects import Changed, Content, Gone, Objects, StoredObjects
 from .objects_signed import SignedObjects
 from .range_reader import Budget, FetchConfig, RangeReader
-from .reference import ObjectRef, is_remote_uri, reference_from_capture
+from .reference import ObjectRef, epoch_ms, is_remote_uri, reference_from_capture
 
 log = logging.getLogger(__name__)
 
@@ -82,7 +82,11 @@ class LocalFile(io.RawIOBase):
         self.rewind()
         etag = digest.hexdigest(length=16)
         return Capture(
-            capture_id=compute_capture_id(self.uri, etag), uri=self.uri, etag=etag, size=self._before.st_size
+            capture_id=compute_capture_id(self.uri, etag),
+            uri=self.uri,
+            etag=etag,
+            size=self._before.st_size,
+            modified=epoch_ms(self.modification_time),
         )
 
     @property
@@ -255,7 +259,8 @@ class Sources:
         content = await objects.head_object(key, ref.version_id)
         if ref.etag not in (None, content.etag):
             raise Changed(f"{ref.uri} has changed since it was listed or announced")
-        return replace(ref, size=content.size, etag=content.etag)
+        event_time = content.modified if ref.modified_ms is None else ref.event_time
+        return replace(ref, size=content.size, etag=content.etag, event_time=event_time)
 
     async def open_range_reader(
         self, ref: ObjectRef, *, fetch_config: FetchConfig | None = None, budget: Budget | None = None
@@ -339,7 +344,12 @@ def is_still_there(sources: Sources, capture: Capture, loop: asyncio.AbstractEve
 
 
 async def is_readable_again(sources: Sources, capture: Capture) -> bool:
-    """True if the same content of a capture can be read again. Raises Retryable and Fatal as `Sources.is_readable`."""
+    """True if the same content of a capture can be read again. Raises Retryable and Fatal as `Sources.is_readable`.
+
+    The row of a sighting is made from its record, so nothing has to be read.
+    """
+    if capture.is_sighting:
+        return True
     if is_remote_uri(capture.uri):
         return await sources.is_readable(reference_from_capture(capture))
     return await asyncio.to_thread(is_still_there, sources, capture, asyncio.get_running_loop())

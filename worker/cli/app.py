@@ -46,6 +46,7 @@ SUMMARIES = {
     "tables": "Show rows, files, bytes and version of a lake's tables.",
     "signals": "Decode frames of a lake to physical values, with signal databases.",
     "sample": "Generate sample captures and a profile for them.",
+    "delete": "Remove rows of captures, such as older contents of a file.",
     "maintain": "Compact small files, and delete files that no table version needs.",
     "doctor": "Report problems of a lake or a fleet, and how to fix them.",
     "status": "Show queue, lakes, committer and tables on one screen.",

@@ -22,7 +22,7 @@ from pcaplake.worker.errors import Fatal, Retryable
 from pcaplake.worker.lake.commit.swaps import read_notes
 from pcaplake.worker.lake.lake import Lake, LedgerTimeout
 from pcaplake.worker.lake.missing_rows import find_lost_captures
-from pcaplake.worker.lake.records import Capture
+from pcaplake.worker.lake.records import SIGHTINGS, Capture
 from pcaplake.worker.lake.staging.window import MAX_CAPTURES
 from pcaplake.worker.lake.tables import SCHEMAS, Decoding, read_decodings
 from pcaplake.worker.plain_text import counted
@@ -30,6 +30,7 @@ from pcaplake.worker.plain_text import counted
 from .pipeline import QUARANTINED, Reader
 from .rebuild_files import CaptureSource
 from .restage import is_lake_failure, restage_captures
+from .stage_sightings import see_contents
 from .stager import CaptureStager, Outcome, Request, Result, StagerConfig
 
 ATTEMPTS = 2  # of a capture that cannot be read
@@ -95,6 +96,9 @@ class Ingest:
         self._attempts: Counter[str] = Counter()
         self._contents: dict[str, str] = {}  # uri -> capture_id of captures that are in the lake and not quarantined
         self._read_uris: set[str] = set()
+        self._seen: dict[
+            str, Capture
+        ] = {}  # by URI: captures that are in the lake, with the times of their objects now
         self._known: dict[str, Capture] = {}  # by capture_id: captures that were in the lake before
         self._lake_failed_at: float | None = None
         self._restaged = False  # did `_restage_captures` stage something since the lake was last drained?
@@ -134,17 +138,33 @@ class Ingest:
         elif self._reread and not self.stopped:
             await self._reread_lost_captures()
         await self._drain_until_settled()
+        current = dict[str, str]()
         try:
-            self.tally.changed = sorted(await self._lake.uris_with_other_contents(self._read_uris))
+            current = await self._see_current_contents()
         except Retryable as error:  # everything is in the tables
             log.warning("it is not known whether the lake has other contents of these captures: %s", error)
         outdated = await self._compare_decodings()
         if self._replace_changed and not self.stopped:
-            replaced = await self._lake.remove_other_contents(self._contents)
+            # without those of which another run has read a newer content
+            keep = {uri: capture_id for uri, capture_id in self._contents.items() if current.get(uri) == capture_id}
+            replaced = await self._lake.remove_other_contents(keep)
             self.tally.replaced = sorted(replaced)
             self.tally.changed = [uri for uri in self.tally.changed if uri not in replaced]
         if self._reread and outdated and not self.stopped:
             await self._reread_captures(outdated)
+
+    async def _see_current_contents(self) -> dict[str, str]:
+        """Record which of several contents an object has now, if the tables do not say so -> URI -> capture_id of these."""
+        several = await self._lake.uris_with_other_contents(self._seen)
+        self.tally.changed = sorted(several & self._read_uris)
+        seen = {uri: self._seen[uri] for uri in several}
+        if not seen:
+            return {}
+        current, staged = await see_contents(self._lake, self._sources, seen, self._reader.profile.vehicle_id_of)
+        self.tally.rows[SIGHTINGS] += staged
+        if staged:
+            await self._drain_until_settled()
+        return current
 
     async def _compare_decodings(self) -> dict[str, Decoding]:
         """capture_id -> decoding, of captures that were in the lake and that must be reread to be as this run reads them.
@@ -308,7 +328,7 @@ class Ingest:
         """Count a capture that cannot be read; False if it waits for another attempt, with the content that it has then."""
         self._attempts[ref.uri] += 1
         if self._attempts[ref.uri] < ATTEMPTS:
-            self._waiting.append(replace(ref, etag=None))
+            self._waiting.append(replace(ref, etag=None, event_time=None))
             return False
         self.tally.total += not counts_by_name(ref)
         log.debug("%s", ref.uri, exc_info=error)
@@ -337,6 +357,8 @@ class Ingest:
             self.tally.bad[ref.uri] = result.reason or EARLIER
         else:
             self._contents[capture.uri] = capture.capture_id
+        modified = capture.modified if ref.modified_ms is None else ref.modified_ms
+        self._seen[capture.uri] = replace(capture, modified=modified)
         if result.outcome is Outcome.ALREADY_STAGED:
             self.tally.already_ingested += 1
             self._known[capture.capture_id] = capture

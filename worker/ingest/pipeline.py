@@ -119,6 +119,8 @@ class Reader:
             "decoder_version": self.decoder_version,
             "profile": str(self.profile),
             "ingested_at": self._current_time(),
+            "modified_at": None if capture.modified is None else datetime.fromtimestamp(capture.modified / 1000, UTC),
+            "sequencer": capture.sequencer,
         }
         if summary is None:
             return row

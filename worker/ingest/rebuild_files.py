@@ -25,7 +25,8 @@ from pcaplake.worker.errors import Fatal, PcaplakeError
 from pcaplake.worker.lake.commit.source import ReadDifferently
 from pcaplake.worker.lake.delta import AddFile
 from pcaplake.worker.lake.lake import Lake
-from pcaplake.worker.lake.records import Capture, Stage
+from pcaplake.worker.lake.records import SIGHTINGS, Capture, Stage
+from pcaplake.worker.lake.sightings import write_sightings
 from pcaplake.worker.lake.staging.window import Window
 
 from .open_rows import RowWindow
@@ -77,6 +78,8 @@ class CaptureSource:
         `captures` would count other rows; Retryable if a capture cannot be read now, Fatal and OSError if it cannot be
         read at all.
         """
+        if table == SIGHTINGS:
+            return await self._rebuild_sightings(stage)
         tables = {table, "captures"}  # every capture must leave a row in `captures`; the file of that table is not used
         window = self.lake.window(tables=tables)
         try:
@@ -103,6 +106,19 @@ class CaptureSource:
         finally:
             window.abandon()
         return () if rebuilt is None else rebuilt.adds.get(table, ())
+
+    async def _rebuild_sightings(self, stage: Stage) -> Sequence[AddFile]:
+        def find_vehicle(uri: str) -> str | None:
+            reader = self._reader_of(uri)
+            return None if reader is None else reader.profile.vehicle_id_of(uri)
+
+        window = self.lake.window(tables={SIGHTINGS})
+        try:
+            await self._run_in_thread(lambda: write_sightings(window, stage.captures, find_vehicle))
+            rebuilt = await self._run_in_thread(window.close)
+        finally:
+            window.abandon()
+        return () if rebuilt is None else rebuilt.adds[SIGHTINGS]
 
     async def _read_capture(self, reader: Reader, capture: Capture, window: RowWindow) -> None:
         opening = self._sources.open_capture_file(

@@ -13,6 +13,7 @@ from pcaplake.worker.lake.records import Capture
 from pcaplake.worker.plain_text import counted
 
 from .pipeline import Reader
+from .stage_sightings import stage_sightings
 from .stager import CaptureStager, Outcome, Request, Result
 
 
@@ -30,6 +31,13 @@ async def restage_captures(
     """
     generation = lake.generation
     failed: dict[str, str] = {}
+
+    def find_vehicle(uri: str) -> str | None:
+        reader = reader_of(uri)
+        return None if reader is None else reader.profile.vehicle_id_of(uri)
+
+    await stage_sightings(lake, [capture for capture in captures if capture.is_sighting], find_vehicle)
+    captures = [capture for capture in captures if not capture.is_sighting]
 
     async def restage_capture(capture: Capture) -> None:
         reader = reader_of(capture.uri)

@@ -233,9 +233,11 @@ class CaptureStager:
         if end is End.STOPPED:
             return Result(outcome=Outcome.STOPPED)
         reason = str(job.result) if isinstance(job.result, CaptureError) else ""
-        capture = replace(capture, outcome=QUARANTINED if reason else OK)
         if end is End.ALREADY_STAGED:
-            return Result(outcome=Outcome.ALREADY_STAGED, capture=capture, reason=reason)
+            # another process has read it for another event, perhaps
+            staged = await self.find_staged(request.lake, capture.capture_id)
+            return None if staged is None else Result(outcome=Outcome.ALREADY_STAGED, capture=staged, reason=reason)
+        capture = replace(capture, outcome=QUARANTINED if reason else OK)
         return Result(
             outcome=Outcome.QUARANTINED if reason else Outcome.STAGED,
             capture=capture,

@@ -155,6 +155,18 @@ class Lake:
             if generation == before:
                 return items
 
+    async def find_several_contents(self) -> dict[str, list[Capture]]:
+        """URI -> its captures that are committed, of all URIs with several contents. Empty for a ledger in DynamoDB."""
+        ledger = self.ledger
+        if not isinstance(ledger, SqliteLedger):
+            return {}
+        contents = await self._retry_until_timeout(lambda: ledger.find_contents_by_uri(self._current.generation))
+        items = await self.find_captures([capture_id for ids in contents.values() for capture_id in ids])
+        return {
+            uri: [items[one].capture for one in ids if one in items and items[one].state == COMMITTED]
+            for uri, ids in contents.items()
+        }
+
     async def uris_with_other_contents(self, uris: Collection[str]) -> set[str]:
         """Those of these URIs of which the lake has several contents. Empty for a ledger in DynamoDB."""
         ledger = self.ledger
@@ -187,7 +199,8 @@ class Lake:
         ]
         if items:
             self._step("before replaced")
-            await self._retry_until_timeout(lambda: replaced.record_replaced_captures(self.store, items))
+            head = await self._retry_until_timeout(ledger.read_head)
+            await self._retry_until_timeout(lambda: replaced.record_replaced_captures(self.store, items, head))
             self._step("after replaced")
             await self._retry_until_timeout(
                 lambda: replaced.remove_replaced_rows(

@@ -20,6 +20,7 @@ from pcaplake.worker.lake.store.store import Store
 from pcaplake.worker.plain_text import counted, describe_library_error
 
 from .ledger import COMMITTED, Ledger
+from .sightings import content_id
 
 _ASKED = 1_000  # captures in one question to the ledger
 _MANIFESTS_AT_ONCE = 16
@@ -131,7 +132,7 @@ async def _read_captures_of_batches(store: Store, table: str, batches: range) ->
                 captures = {}
             for stage in manifest.stages:
                 if table in stage.adds:
-                    captures |= {capture.capture_id: capture.uri for capture in stage.captures}
+                    captures |= {content_id(capture): capture.uri for capture in stage.captures}
     return captures
 
 

@@ -14,6 +14,8 @@ from .formats import check_format, read_fields, unknown_fields, written_fields
 FORMAT = 1  # of manifests
 STAGE_FORMAT = 1  # of stages; a stage without a format has this one
 FOLDER = "_pcaplake/batches"
+SIGHTINGS = "sightings"  # a table (sightings.py)
+SEEN = "seen"  # the outcome of a sighting
 _LISTED = 5  # captures that a text names
 
 
@@ -27,6 +29,8 @@ class Capture:
     """A capture: one content of one object. `rows`: in all tables; `outcome`: `ok` or `quarantined`.
 
     `version_id`: the object version with this content, if known. It is not part of the identity, which is `uri` and `etag`.
+    `modified`: when the object got the content, by its store, epoch ms; `sequencer`: of the event that said so. A sighting
+    (sightings.py) is staged as a capture, too.
     """
 
     capture_id: str
@@ -36,7 +40,13 @@ class Capture:
     rows: int = 0
     outcome: str = "ok"
     version_id: str | None = None
+    modified: int | None = None
+    sequencer: str | None = None
     unknown: Mapping[str, Any] = unknown_fields()
+
+    @property
+    def is_sighting(self) -> bool:
+        return self.outcome == SEEN
 
     def to_dict(self) -> dict[str, Any]:
         """The fields that are not None."""

@@ -21,6 +21,7 @@ from pcaplake.worker.telemetry.metrics import METRICS, OTHER_EVENT
 from .lag import Lag
 from .notification import Notification
 from .parts import ServiceParts
+from .sightings import SightingRecorder
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +45,7 @@ class MessageStager:
         self._meter = runtime.meter
         self.captures = CaptureStager(parts.sources, config, meter=runtime.meter, clock=runtime.clock)
         self.lag = Lag(parts.lakes, runtime.meter)
+        self._sightings = SightingRecorder()
         self.tally: Counter[str] = Counter()
 
     async def stage_message(
@@ -119,7 +121,7 @@ class MessageStager:
 
     async def _stage_capture(self, request: Request) -> str | None:
         """Returns the id of the capture when it is staged, None when it is gone. Raises the reason to keep the message."""
-        ref, result = request.ref, await self.captures.stage_capture(request)
+        ref, result = request.ref, await self._stage_or_see(request)
         if result.outcome is Outcome.STOPPED:
             raise Returned(f"{ref.uri}: the service is stopping")
         if result.outcome is Outcome.GONE:
@@ -134,6 +136,19 @@ class MessageStager:
         self.tally[result.outcome.value] += 1
         self._meter.count("captures", outcome=result.outcome.value)
         return None if result.capture is None else result.capture.capture_id
+
+    async def _stage_or_see(self, request: Request) -> Result:
+        """Stage a capture. If the ledger has it, and the message says that the object got it again, record that."""
+        for _ in range(ATTEMPTS):
+            result = await self.captures.stage_capture(request)
+            if result.outcome is not Outcome.ALREADY_STAGED:
+                return result
+            assert result.capture is not None
+            if await self._sightings.record(request, result.capture):
+                return result
+        raise Retryable(
+            f"{request.ref.uri}: it was seen again {ATTEMPTS} times, and each time the lake was overwritten"
+        )
 
     def _count_staged_capture(self, result: Result, request: Request) -> None:
         assert result.capture is not None

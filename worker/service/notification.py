@@ -28,6 +28,8 @@ FOLDER = "folder marker"
 TEST_EVENT = "s3:TestEvent"
 OWED = "pcaplake"  # field of a record that only pcaplake writes and reads
 _SHOWN = 200
+_NO_FIELDS: Mapping[str, Any] = {}
+_LATEST_MS = 253_370_764_800_000  # 9999-01-01
 _IN_A_HEADER = re.compile(r"[!#-~]*")  # an entity tag without quotes (RFC 9110, 8.8.3); the store gets it in If-Match
 
 
@@ -67,7 +69,7 @@ def parse_notification(body: str) -> Notification:
 def build_s3_event(ref: ObjectRef) -> str:
     """The event that S3 would send for the creation of this object; `parse_notification` reads it.
 
-    `owed_to` is in a field that S3 does not use. Raises ValueError for an object that is not in S3.
+    `owed_to` and `modified` are in a field that S3 does not use. Raises ValueError for an object that is not in S3.
     """
     scheme, _, path = ref.uri.partition("://")
     bucket, _, key = path.partition("/")
@@ -91,8 +93,9 @@ def build_s3_event(ref: ObjectRef) -> str:
             "object": {name: value for name, value in object_fields.items() if value is not None},
         },
     }
-    if ref.owed_to is not None:
-        record[OWED] = {"lake": ref.owed_to}
+    own_fields = {"lake": ref.owed_to, "modified": ref.modified}
+    if own := {name: value for name, value in own_fields.items() if value is not None}:
+        record[OWED] = own
     if ref.event_time is not None:
         record["eventTime"] = ref.event_time.astimezone(UTC).isoformat().replace("+00:00", "Z")
     return json.dumps({"Records": [record]})
@@ -126,6 +129,7 @@ def _parse_record(raw_record: Any, where: str, objects: list[ObjectRef], ignored
     s3 = _require_object(record.get("s3"), f"{where}: s3")
     raw = _require_object(s3.get("object"), f"{where}: s3.object")
     bucket = _require_text(_require_object(s3.get("bucket"), f"{where}: s3.bucket"), "name", f"{where}: s3.bucket")
+    own = _require_object(record.get(OWED, {}), f"{where}: {OWED}")
     ref = _build_reference(
         where,
         bucket=bucket,
@@ -134,10 +138,7 @@ def _parse_record(raw_record: Any, where: str, objects: list[ObjectRef], ignored
         etag=raw.get("eTag"),
         version_id=raw.get("versionId"),
         time=record.get("eventTime"),
-        owed_to=_optional_text(
-            _require_object(record.get(OWED, {}), f"{where}: {OWED}").get("lake"), f"{where}: {OWED}.lake"
-        )
-        or None,
+        own=own,
     )
     _append_unless_folder(ref, objects, ignored)
 
@@ -186,8 +187,9 @@ def _build_reference(
     etag: Any,
     version_id: Any,
     time: Any,
-    owed_to: str | None = None,
+    own: Mapping[str, Any] = _NO_FIELDS,
 ) -> ObjectRef:
+    """`own`: the fields of pcaplake."""
     size = raw.get("size")
     if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 0):
         raise BadNotification(f"{where} has the size {_shorten_for_display(size)}")
@@ -211,8 +213,16 @@ def _build_reference(
         version_id=version_id or None,
         sequencer=_optional_text(raw.get("sequencer"), f"{where}: sequencer") or None,
         event_time=_parse_event_time(time),
-        owed_to=owed_to,
+        modified=_parse_own_time(own.get("modified"), where),
+        owed_to=_optional_text(own.get("lake"), f"{where}: {OWED}.lake") or None,
     )
+
+
+def _parse_own_time(value: Any, where: str) -> int | None:
+    """Epoch ms between 1970 and 9999."""
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < _LATEST_MS):
+        raise BadNotification(f"{where}: {OWED}.modified is {_shorten_for_display(value)}")
+    return value
 
 
 def _decode_key(key: str, where: str) -> str:
@@ -223,7 +233,7 @@ def _decode_key(key: str, where: str) -> str:
 
 
 def _parse_event_time(value: Any) -> datetime | None:
-    """None if it cannot be read: the time only serves to measure the lag."""
+    """None if it cannot be read. It measures the lag, and says which content of an object is the latest."""
     try:
         time = datetime.fromisoformat(value)
         return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)

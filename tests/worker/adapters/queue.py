@@ -235,8 +235,8 @@ class MemoryBucket:
         other.versions, other._numbers = self.versions, self._numbers
         return other
 
-    def put_object(self, key: str, data: bytes) -> str:
-        """Put a new version -> the message that S3 would send."""
+    def put_object(self, key: str, data: bytes, at: str | None = None) -> str:
+        """Put a new version -> the message that S3 would send; `at`: the time that it says."""
         number = next(self._numbers)
         etag = hashlib.md5(data, usedforsecurity=False).hexdigest()
         content = Content(key=key, size=len(data), etag=etag, version_id=f"v{number}")
@@ -244,6 +244,8 @@ class MemoryBucket:
         item = {"key": quote_plus(key), "size": content.size, "eTag": etag, "versionId": content.version_id}
         s3 = {"bucket": {"name": self.name}, "object": {**item, "sequencer": f"{number:018X}"}}
         record = {"eventVersion": "2.6", "eventSource": "aws:s3", "eventName": "ObjectCreated:Put", "s3": s3}
+        if at is not None:
+            record["eventTime"] = at
         return json.dumps({"Records": [record]})
 
     def delete_object(self, key: str) -> None:

@@ -4,16 +4,24 @@ signals of these rows.
 
 from __future__ import annotations
 
+import asyncio
+
 from pcaplake.signals.tables import SIGNALS
 from pcaplake.worker.admin.case import Case
+from pcaplake.worker.errors import Fatal
 from pcaplake.worker.lake.commit.replaced import tables_behind
 from pcaplake.worker.lake.commit.swaps import read_notes
+from pcaplake.worker.lake.current_captures import find_current
 from pcaplake.worker.lake.delta.log_store import LogStore
+from pcaplake.worker.lake.ledger.sqlite import SqliteLedger
 from pcaplake.worker.lake.signal_tables import is_served_by_spark
 from pcaplake.worker.plain_text import counted
 from pcaplake.worker.signals.outdated import find_outdated_signals
 
 from .findings import Finding, ok, warning
+
+_LOOKED_AT = 1_000  # objects; a local one is read as a whole
+_NAMED = 5
 
 
 async def check_replaced_contents(case: Case) -> list[Finding]:
@@ -28,6 +36,45 @@ async def check_replaced_contents(case: Case) -> list[Finding]:
             "run `pcaplake ingest`, which first removes these rows",
         )
     ]
+
+
+async def check_current_contents(case: Case) -> list[Finding]:
+    """Find objects that have another content now than `current_captures` says. Looks at objects with several contents only."""
+    _, ledger = case.require_identity_and_ledger()
+    if not isinstance(ledger, SqliteLedger):
+        return [ok("`pcaplake reconcile` compares the contents of a fleet's objects with the lake")]
+    contents = await ledger.find_contents_by_uri(await case.generation_in_use())
+    if not contents:
+        return [ok("no object has several contents in the lake")]
+    current = await find_current(case.store, contents)
+    wrong, gone = list[str](), 0
+    loop = asyncio.get_running_loop()
+    for uri in sorted(current)[:_LOOKED_AT]:
+        now = await asyncio.to_thread(_identify, case, uri, loop)
+        gone += now is None
+        if now is not None and now in contents[uri] and now != current[uri].capture_id:
+            wrong.append(uri)
+    several = f"{counted(len(contents), 'object')} of the lake with several contents"
+    looked = f" ({counted(_LOOKED_AT, 'object')} looked at)" if len(current) > _LOOKED_AT else ""
+    if wrong:
+        return [
+            warning(
+                f"{several}: {len(wrong)} of them have an older one again, which `current_captures` does not say{looked}: "
+                + ", ".join(wrong[:_NAMED])
+                + ", ..." * (len(wrong) > _NAMED),
+                "run `pcaplake ingest` with them",
+            )
+        ]
+    return [ok(f"{several}: `current_captures` says which is the current one; {gone} are gone{looked}")]
+
+
+def _identify(case: Case, uri: str, loop: asyncio.AbstractEventLoop) -> str | None:
+    """The capture that an object has now; None if it cannot be read. Blocks."""
+    try:
+        with case.sources.open_blocking(uri, loop) as file:
+            return file.identify_capture().capture_id
+    except (OSError, Fatal):
+        return None
 
 
 async def check_swapped_rows(case: Case) -> list[Finding]:

@@ -16,6 +16,7 @@ from pcaplake.worker.lake.commit.replaced import read_replaced_batches
 from pcaplake.worker.lake.ledger import Ledger
 from pcaplake.worker.lake.ledger.sqlite_file import LedgerDamaged
 from pcaplake.worker.lake.records import Manifest
+from pcaplake.worker.lake.sightings import content_id
 from pcaplake.worker.plain_text import counted
 
 
@@ -34,7 +35,7 @@ async def find_forgotten_stages(
         capture.capture_id: stage.stage_id
         for stage in manifest.stages
         for capture in stage.captures
-        if manifest.batch > replaced.get(capture.capture_id, -1)
+        if manifest.batch > replaced.get(content_id(capture), -1)
     }
     known_captures = await ledger.get_capture_items(manifest.generation, captures)
     return list(

@@ -13,7 +13,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 
 from pcaplake.worker.admin.aws_clients import translate_errors
-from pcaplake.worker.captures.reference import ObjectRef
+from pcaplake.worker.captures.reference import ObjectRef, epoch_ms
 from pcaplake.worker.config.s3_prefixes import Place
 from pcaplake.worker.errors import Retryable
 
@@ -63,7 +63,13 @@ def _list(client: Any, place: Place, asked: Mapping[str, Any]) -> Mapping[str, A
 
 
 def _found(bucket: str, raw: Mapping[str, Any], now: datetime) -> Found:
-    ref = ObjectRef(uri=f"s3://{bucket}/{raw['Key']}", size=raw["Size"], explicit=True, etag=raw["ETag"].strip('"'))
+    ref = ObjectRef(
+        uri=f"s3://{bucket}/{raw['Key']}",
+        size=raw["Size"],
+        explicit=True,
+        etag=raw["ETag"].strip('"'),
+        modified=epoch_ms(raw["LastModified"]),
+    )
     restored = "RestoreExpiryDate" in raw.get("RestoreStatus", {})
     return Found(
         ref=ref,

@@ -337,7 +337,7 @@ class Committer:
             raise first
 
     def _log_committed_batch(self, manifest: Manifest) -> None:
-        captures = [capture for stage in manifest.stages for capture in stage.captures]
+        captures = [capture for stage in manifest.stages for capture in stage.captures if not capture.is_sighting]
         composed_at = self._composed_at.get(manifest.batch)
         # another leader may have finished batches before this one
         self._composed_at = {batch: at for batch, at in self._composed_at.items() if batch > manifest.batch}

@@ -1,4 +1,4 @@
-"""Removes captures that newer contents have replaced (`ingest --replace-changed`) from the tables and the ledger.
+"""Removes captures that are not current any more (`ingest --replace-changed`, `delete`) from the tables and the ledger.
 
     record    put `_pcaplake/replaced/<capture_id>-<batch>.json` if absent; it is never deleted
     rows      remove the rows from each table, `captures` last: one version swaps their files for files with the other rows, and
@@ -30,7 +30,7 @@ from pcaplake.worker.lake.delta.errors import SchemaConflict, SwapConflict, Tabl
 from pcaplake.worker.lake.delta.log_store import LogStore
 from pcaplake.worker.lake.ledger import CaptureItem
 from pcaplake.worker.lake.ledger.sqlite import SqliteLedger
-from pcaplake.worker.lake.records import Manifest, manifest_path
+from pcaplake.worker.lake.records import SIGHTINGS, Manifest, manifest_path
 from pcaplake.worker.lake.store.store import Store
 from pcaplake.worker.plain_text import counted
 from pcaplake.worker.runtime import Runtime
@@ -42,7 +42,9 @@ _FORMAT = 1
 _NAME = re.compile(rf"{FOLDER}/([0-9a-f]{{32}})-(\d{{20}})\.json")
 _AT_ONCE = 500  # captures in one transaction of the ledger
 _ATTEMPTS = 5
-CAPTURES_LAST = tuple(sorted(TABLES, key="captures".__eq__))
+_ALL_TABLES = tuple(sorted(TABLES, key="captures".__eq__))  # `captures` last
+CAPTURES_LAST = tuple(table for table in _ALL_TABLES if table != SIGHTINGS)
+"""The tables with rows that a capture gives when it is read, `captures` last."""
 APP_ID = REPLACED_APP_ID  # its transaction in a table is the number of records whose rows were removed
 
 
@@ -68,7 +70,7 @@ async def tables_behind(store: Store, log_store: LogStore) -> list[str]:
     """Tables that still have rows of replaced captures, `captures` last."""
     number = len(await _list_records(store))
     return [
-        table for table in CAPTURES_LAST if number and await _count_removed_records(log_store, table, number) < number
+        table for table in _ALL_TABLES if number and await _count_removed_records(log_store, table, number) < number
     ]
 
 
@@ -80,11 +82,15 @@ async def _count_removed_records(log_store: LogStore, table: str, number: int) -
         return -1
 
 
-async def record_replaced_captures(store: Store, items: Collection[CaptureItem]) -> None:
-    """Record that these committed captures are replaced; `remove_replaced_rows` removes them."""
+async def record_replaced_captures(store: Store, items: Collection[CaptureItem], head: int) -> None:
+    """Record that these committed captures are replaced; `remove_replaced_rows` removes them.
+
+    The record has the last batch, `head`, rather than that of the capture, because its sightings may be in later ones.
+    """
     for item in items:
-        body = {"format": _FORMAT, "capture_id": item.capture.capture_id, "uri": item.capture.uri, "batch": item.batch}
-        path = f"{FOLDER}/{item.capture.capture_id}-{item.batch:020d}.json"
+        batch = max(item.batch or 0, head)
+        body = {"format": _FORMAT, "capture_id": item.capture.capture_id, "uri": item.capture.uri, "batch": batch}
+        path = f"{FOLDER}/{item.capture.capture_id}-{batch:020d}.json"
         await store.put_if_absent(path, json.dumps(body).encode())
 
 
@@ -113,8 +119,8 @@ async def remove_replaced_rows(
         if (now := batches.get(capture_id, -1)) is not None and now <= batch
     }
     begun = sorted(over & known.keys())
-    done = {table: await _count_removed_records(log_store, table, number) for table in CAPTURES_LAST}
-    behind = [table for table in CAPTURES_LAST if done[table] < number]
+    done = {table: await _count_removed_records(log_store, table, number) for table in _ALL_TABLES}
+    behind = [table for table in _ALL_TABLES if done[table] < number]
     lost = await find_lost_tables(store, log_store, ledger) if behind else {}
     for table in behind:
         if table not in lost:

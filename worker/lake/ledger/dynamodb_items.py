@@ -1,6 +1,7 @@
 """The ledger's items in DynamoDB: keys, attributes, and the actions that write them. Pure: makes no requests.
 
-    capture#<lake_id>#<generation>#<capture_id>   -   uri, etag, size, rows, outcome, version_id, stage_id, state, batch
+    capture#<lake_id>#<generation>#<capture_id>   -   uri, etag, size, rows, outcome, version_id, modified, sequencer,
+                                                          stage_id, state, batch
     stage#<lake_id>#<generation>#<stage_id>       -   body or object, bytes, staged_at, batch, displaced, expireTime
     pending#<lake_id>#<generation>#<shard>        <staged_at>#<stage_id>
     held#<lake_id>#<generation>                   <stage_id>   reason, staged_at

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from pcaplake.worker.lake.formats import check_format
-from pcaplake.worker.lake.records import Capture, Manifest, Stage
+from pcaplake.worker.lake.records import SEEN, Capture, Manifest, Stage
 
 from . import COMMITTED, STAGED, CaptureItem, Enrollment, Lease, LedgerLost, StageItem, captures_of_other_stages
 from .sqlite_file import LOCK_TIMEOUT, SqliteFile, in_thread, in_transaction
@@ -26,7 +26,8 @@ _SCHEMA = """
 CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS captures (
   generation INTEGER, capture_id TEXT, uri TEXT, etag TEXT, size INTEGER, rows INTEGER, outcome TEXT,
-  stage_id TEXT, state TEXT, batch INTEGER, version_id TEXT, PRIMARY KEY (generation, capture_id)) WITHOUT ROWID;
+  stage_id TEXT, state TEXT, batch INTEGER, version_id TEXT, modified INTEGER, sequencer TEXT,
+  PRIMARY KEY (generation, capture_id)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS stages (
   generation INTEGER, stage_id TEXT, body BLOB, batch INTEGER, displaced INTEGER NOT NULL DEFAULT 0,
   PRIMARY KEY (generation, stage_id));
@@ -36,10 +37,12 @@ CREATE TABLE IF NOT EXISTS held (
   generation INTEGER, stage_id TEXT, reason TEXT, PRIMARY KEY (generation, stage_id)) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS captures_by_uri ON captures (generation, uri);
 """
-_CAPTURE = "capture_id, uri, etag, size, rows, outcome, version_id"
+_CAPTURE = "capture_id, uri, etag, size, rows, outcome, version_id, modified, sequencer"
 _VALUES = operator.attrgetter(*_CAPTURE.split(", "))
 _FORMAT = 1  # `user_version` of the file; 0: from a version that did not write it
-_LATER = {"captures": {"version_id": "TEXT"}}  # columns that older files lack
+_LATER = {
+    "captures": {"version_id": "TEXT", "modified": "INTEGER", "sequencer": "TEXT"}
+}  # columns that older files lack
 _FITS = (  # another program's file may have tables with these names
     f"SELECT generation, {_CAPTURE}, stage_id, state, batch FROM captures LIMIT 0",
     "SELECT generation, stage_id, body, batch, displaced FROM stages LIMIT 0",
@@ -131,14 +134,20 @@ class SqliteLedger(SqliteFile):
     def get_capture_items(self, generation: int, capture_ids: Collection[str]) -> dict[str, CaptureItem]:
         sql = f"SELECT {_CAPTURE}, stage_id, state, batch FROM captures WHERE generation = ? AND capture_id IN ({{}})"
         return {
-            row[0]: CaptureItem(capture=_capture_from_row(row), stage_id=row[7], state=row[8], batch=row[9])
+            row[0]: CaptureItem(capture=_capture_from_row(row), stage_id=row[-3], state=row[-2], batch=row[-1])
             for row in self._select_by_ids(sql, generation, capture_ids)
         }
 
     @in_thread
-    def find_contents_by_uri(self, generation: int, uris: Collection[str]) -> dict[str, list[str]]:
-        """uri -> capture_ids of its contents that are staged or committed; without URIs that have none."""
-        sql = "SELECT uri, capture_id FROM captures WHERE generation = ? AND uri IN ({})"
+    def find_contents_by_uri(self, generation: int, uris: Collection[str] | None = None) -> dict[str, list[str]]:
+        """uri -> capture_ids of its contents that are staged or committed; without URIs that have none.
+
+        `uris` None: all that have several contents.
+        """
+        if uris is None:
+            several = "SELECT uri FROM captures WHERE generation = ? AND outcome != ? GROUP BY uri HAVING count(*) > 1"
+            uris = [row[0] for row in self._db.execute(several, (generation, SEEN))]
+        sql = f"SELECT uri, capture_id FROM captures WHERE generation = ? AND outcome != '{SEEN}' AND uri IN ({{}})"
         ids_by_uri: dict[str, list[str]] = {}
         for uri, capture_id in self._select_by_ids(sql, generation, uris):
             ids_by_uri.setdefault(uri, []).append(capture_id)
@@ -146,7 +155,12 @@ class SqliteLedger(SqliteFile):
 
     @in_transaction
     def forget_captures(self, generation: int, capture_ids: Collection[str]) -> None:
-        """Delete captures whose rows were removed from the tables, so that they can be ingested again."""
+        """Delete captures whose rows were removed from the tables, and their sightings, so that they can be ingested again."""
+        self._db.executemany(
+            f"DELETE FROM captures WHERE generation = ?1 AND outcome = '{SEEN}' AND (uri, etag) = "
+            "(SELECT uri, etag FROM captures WHERE generation = ?1 AND capture_id = ?2)",
+            [(generation, capture_id) for capture_id in capture_ids],
+        )
         self._db.executemany(
             "DELETE FROM captures WHERE generation = ? AND capture_id = ?",
             [(generation, capture_id) for capture_id in capture_ids],
@@ -168,7 +182,7 @@ class SqliteLedger(SqliteFile):
 
     def _insert_captures(self, stage: Stage, captures: Iterable[Capture]) -> None:
         self._db.executemany(
-            f"INSERT OR REPLACE INTO captures (generation, {_CAPTURE}, stage_id, state) VALUES (?,?,?,?,?,?,?,?,?,?)",
+            f"INSERT OR REPLACE INTO captures (generation, {_CAPTURE}, stage_id, state) VALUES (?,?,?,?,?,?,?,?,?,?,?,?)",
             [(stage.generation, *_VALUES(capture), stage.stage_id, STAGED) for capture in captures],
         )
 

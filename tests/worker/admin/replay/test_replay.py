@@ -23,7 +23,7 @@ from pcaplake.worker.admin.dead_letters import (
 )
 from pcaplake.worker.admin.replay.announce import Announcer, Tally, go_through
 from pcaplake.worker.admin.replay.listing import Found, Page, pages
-from pcaplake.worker.captures.reference import ObjectRef, capture_from_reference
+from pcaplake.worker.captures.reference import ObjectRef, capture_from_reference, epoch_ms
 from pcaplake.worker.cli import redrive as command
 from pcaplake.worker.cli.replay import ObjectFilter, describe_tally, make_uri_printer, parse_age
 from pcaplake.worker.config.routes import Routes
@@ -32,6 +32,7 @@ from pcaplake.worker.config.settings import WrongSetting
 from pcaplake.worker.errors import Fatal, OutcomeUnknown, Retryable
 from pcaplake.worker.lake import identity
 from pcaplake.worker.lake.records import Manifest, Stage
+from pcaplake.worker.lake.sightings import sighting_of
 from pcaplake.worker.service.notification import build_s3_event, parse_notification
 from pcaplake.worker.service.queue import Delivery
 from pcaplake.worker.service.queue.heartbeat import Heartbeats
@@ -40,6 +41,7 @@ from tests.worker.adapters.memory_ledger import MemoryLedger
 from tests.worker.adapters.memory_store import MemoryStore
 from tests.worker.adapters.queue import FakeClock, MemoryQueue
 from tests.worker.lake.generations import raise_generation
+from tests.worker.lakes import stage_of
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 DAY = timedelta(days=1)
@@ -50,7 +52,8 @@ def ref(key: str, bucket: str = "raw", etag: str = "e1") -> ObjectRef:
 
 
 def found(key: str, *, age: float = 100.0, archived: bool = False, size: int = 10) -> Found:
-    one = ObjectRef(uri=f"s3://raw/{key}", size=size, explicit=True, etag="e1")
+    modified = epoch_ms(NOW - timedelta(seconds=age))
+    one = ObjectRef(uri=f"s3://raw/{key}", size=size, explicit=True, etag="e1", modified=modified)
     return Found(ref=one, key=key, age=age, archived=archived)
 
 
@@ -183,6 +186,19 @@ async def test_an_object_that_is_listed_is_the_capture_that_was_notified_with_it
     )
     newer = replace(one.ref, etag="e2")
     assert capture_from_reference(newer).capture_id != capture_from_reference(one.ref).capture_id
+
+
+async def test_a_content_that_came_back_without_a_message_is_absent() -> None:
+    """It is known again when its sighting is staged, also if the event said the next second."""
+    lakes = await Lakes().made()
+    first = replace(ref("a/1"), modified=epoch_ms(NOW) + 300, sequencer="0A")
+    await lakes.stage("one", first)
+    again = [replace(ref("a/1"), modified=epoch_ms(NOW) + milliseconds) for milliseconds in (0, 1_000, 9_000)]
+    assert [await lakes.known.find_standings([one]) for one in again] == [["staged"], ["staged"], ["absent"]]
+    seen = sighting_of(capture_from_reference(replace(again[-1], modified=epoch_ms(NOW) + 10_200, sequencer="0B")))
+    book = lakes.books["memory:///one"].ledger
+    await book.put_stage_if_absent(stage_of([seen]))
+    assert [await lakes.known.find_standings([one]) for one in again] == [["staged"]] * 3
 
 
 async def test_pages_in_the_order_of_keys_with_ages_by_the_stores_clock(clients: Clients) -> None:

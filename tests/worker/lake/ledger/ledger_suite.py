@@ -19,7 +19,9 @@ Open = Callable[[], Awaitable[Ledger]]
 
 
 def capture(name: str) -> Capture:
-    return Capture(capture_id=name, uri=f"file:///{name}.pcap", etag=f"etag-{name}", size=10, rows=3)
+    return Capture(
+        capture_id=name, uri=f"file:///{name}.pcap", etag=f"etag-{name}", size=10, rows=3, modified=7, sequencer="0A"
+    )
 
 
 def stage(stage_id: str, *captures: str, generation: int = 0, written_at: int = 5) -> Stage:
