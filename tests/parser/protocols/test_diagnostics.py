@@ -267,6 +267,27 @@ def test_a_message_of_32_bits_of_length_in_frames_of_can_fd() -> None:
     assert row["data"] == body[1:]
 
 
+@pytest.mark.parametrize(
+    ("frame", "fault"),
+    [
+        (can(0x7E0, "10 05 22 f1 90 01 02 03"), ("isotp_message", "bad_length", 5, 6)),
+        (can(0x7E0, bytes.fromhex("10 14") + bytes(62), fd=True), ("isotp_message", "bad_length", 20, 62)),
+        (can(0x7E0, "09 22 f1 90 01 02 03 04"), ("isotp_impossible", "bad_value", 8, 8)),
+        (can(0x7E0, "40 22 f1 90 01 02 03 04"), ("isotp_impossible", "bad_value", 8, 8)),
+        (can(0x7E0, "00 05 22 f1 90 01 02 00"), ("isotp_impossible", "bad_value", 8, 8)),
+        (can(0x7E0, bytes.fromhex("00 00") + bytes(10), fd=True), ("isotp_long_single", "bad_value", 2, 12)),
+    ],
+)
+def test_a_frame_that_no_sender_may_send_has_no_message(frame: bytes, fault: tuple[str, str, int, int]) -> None:
+    """ISO 15765-2:2016, 9.6: receivers ignore it, and what continues it. The next message is read."""
+    continued = [can(0x7E0, "21 04 05 06 07 08 09 0a")] if fault[1] == "bad_length" else []
+    frames = [frame, *continued, can(0x7E0, "02 10 03")]
+    rows, _ = read(captures.pcap(frames, 227), profile=CHANNELS)
+    assert [(row["service_id"], row["subfunction"]) for row in rows["uds_messages"]] == [(0x10, 3)]
+    found = [(f["layer"], f["reason"], f["need"], f["have"]) for f in rows["faults"]]
+    assert (found, len(rows["can_frames"])) == ([fault], len(frames))
+
+
 def test_segments_that_are_lost_or_doubled() -> None:
     can_id, text, _ = SEGMENTED["normal"]
     first, second, third = [can(can_id, frame) for frame in text.split()]

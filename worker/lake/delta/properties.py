@@ -166,5 +166,5 @@ def _find_problem(key: str, value: str, columns: Collection[str] | None) -> str 
         lowered = None if columns is None else {name.lower() for name in columns}  # Spark ignores the case, too
         names = (name.strip("`") for name in _FIRST_NAME.findall(value))
         unknown = next((name for name in names if lowered is not None and name.lower() not in lowered), None)
-        return None if unknown is None else f"no table has a column {unknown!r}; docs/tables.md lists the columns"
+        return None if unknown is None else f"no table of pcaplake has a column {unknown!r}"
     return None if value else "it has no value"

@@ -89,7 +89,7 @@ async def test_a_lake_that_a_program_opens(tmp_path: Path) -> None:
 )
 def test_statistics_of_a_column_that_no_table_has_are_refused(columns: str, unknown: str) -> None:
     wanted = {"delta.dataSkippingStatsColumns": columns}
-    with pytest.raises(WrongSetting, match=f"no table has a column '{unknown}'; docs/tables.md lists"):
+    with pytest.raises(WrongSetting, match=f"no table of pcaplake has a column '{unknown}'"):
         Settings.load(lake="x", table_property=wanted)
     assert find_property_problem(wanted) is None, "a log alone does not know the tables"
 
