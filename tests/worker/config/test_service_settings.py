@@ -80,10 +80,10 @@ def test_lists_and_maps_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> N
         ("allow_http=true", {"allow_http": "true"}),
         (" allow_http=true, token=a=b== ,", {"allow_http": "true", "token": "a=b=="}),
         (
-            '["allow_http=true", "delta.dataSkippingStatsColumns=a,b"]',
-            {"allow_http": "true", "delta.dataSkippingStatsColumns": "a,b"},
+            '["allow_http=true", "delta.dataSkippingStatsColumns=ts,date"]',
+            {"allow_http": "true", "delta.dataSkippingStatsColumns": "ts,date"},
         ),
-        ('{"delta.dataSkippingStatsColumns": "a,b"}', {"delta.dataSkippingStatsColumns": "a,b"}),
+        ('{"delta.dataSkippingStatsColumns": "ts,date"}', {"delta.dataSkippingStatsColumns": "ts,date"}),
         ("", {}),
     ],
 )

@@ -92,7 +92,9 @@ async def test_a_hint_that_was_rolled_back_is_told_and_set_right() -> None:
     ground = await Ground().start()
     table_id = metadata(ground.store, "packets")["id"]
     for number in (3, 1):  # the older one lands last
-        data = checkpoint_bytes([], table_id=table_id, txns={"pcaplake": number - 1}, schema=SCHEMA)
+        versions = [version("packets", one) for one in range(number + 1)]
+        files = [add for name in versions for add in added(ground.store.objects[name][0])]
+        data = checkpoint_bytes(files, table_id=table_id, txns={"pcaplake": number - 1}, schema=SCHEMA)
         checkpoint(ground.store, "packets", number, data)
     found = await ground.examined()
     assert unwell(found) == {warning("versions", "packets")}
