@@ -98,7 +98,7 @@ def test_the_date_is_the_day_in_utc() -> None:
 def test_more_than_eight_dates() -> None:
     """The first eight dates of a capture are partitions, the rest has none; one fault says where that begins."""
     days = [0, 1, 2, 3, 4, 5, 6, 7, 3, 8, 9, 0, 8]
-    bad = struct.pack(">I4B", 5, 9, 4, 0, 0)  # cut: the packet has a fault of its own
+    bad = struct.pack(">I4B", 5, 12, 4, 0, 0)  # cut: the packet has a fault of its own
     data = pcap_header(227) + b"".join(pcap_record(bad if d in (2, 8) else can(d), T0 + d * DAY) for d in days)
     rows, summary = read(data)
     first = T0 // DAY
