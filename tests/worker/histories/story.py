@@ -1,0 +1,267 @@
+"""One history: a folder of captures, a lake, and steps as texts, which can be given again (`python -m tests.worker.histories`).
+
+    write a 3                                   capture `a` gets its third content
+    remove a
+    ingest --profile p1 --reread                of the whole folder; `ingest a b ...` of these names
+    signals --databases d1 --wide Speed
+    maintain
+    kill 7: ingest --profile p1                 before its seventh write
+    beside 7: ingest --profile p1 | maintain    the second one runs while the first one waits before its seventh write
+    sql can_frames delete                       a statement of another program; `sql signals drop`
+    restore can_frames 2                        to two versions before; `undo can_frames` goes back
+    move, copy                                  to another folder, with `doctor --repair --adopt --yes`
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from pcaplake.signals import Databases
+
+from . import commands, statements
+from .contents import DATABASES, NAMES, WIDE, capture, write_settings
+from .oracle import SignalOracle, compare_lakes
+from .statements import FRAMES
+
+BLOCKED: Final = 3
+_ROUNDS: Final = 4  # of the commands that the doctor advises
+
+
+class Wrong(AssertionError):
+    """A step ends otherwise than it must, or a table holds other rows."""
+
+
+class Story:
+    """What a user knows. `changed`: frames are other ones than the captures have. `blocked`: a table may refuse batches.
+
+    `back`: table -> the version before a RESTORE, and the version that it made.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.captures, self.lake = folder, folder / "in", folder / "lake"
+        self.log = folder / "log"
+        self.captures.mkdir(parents=True)
+        write_settings(folder)
+        self.contents: dict[str, int] = {}  # as they are in the folder, or were before they were removed
+        self.ingested: set[str] = set()  # names of which the lake may have rows
+        self.profile, self.databases = "p0", ""
+        self.wide: set[str] = set()
+        self.changed = self.blocked = False
+        self.back: dict[str, tuple[int, int]] = {}
+        self.places = 0
+        self._oracles: dict[str, SignalOracle] = {}
+
+    def last_output(self) -> str:
+        """What the last commands printed, without what is right."""
+        lines = self.log.read_text().splitlines() if self.log.exists() else []
+        return "\n".join(line for line in lines[-60:] if line.strip() and not line.startswith("  ok"))[-1500:]
+
+    def _run(self, arguments: Sequence[str]) -> int:
+        return commands.run(arguments, self.log)
+
+    # -- steps ----------------------------------------------------------------------------------------------------
+    def run(self, step: str) -> None:
+        name, _, rest = step.partition(" ")
+        if name in ("kill", "beside"):
+            number, _, command = rest.partition(":")
+            self._disturbed(name, int(number), command)
+        elif name in ("ingest", "signals", "maintain"):
+            self._command(step)
+        else:
+            getattr(self, f"_{name}")(*rest.split())
+
+    def _write(self, name: str, version: str) -> None:
+        (self.captures / f"{name}.pcap").write_bytes(capture(name, int(version)))
+        self.contents[name] = int(version)
+
+    def _remove(self, name: str) -> None:
+        (self.captures / f"{name}.pcap").unlink(missing_ok=True)
+        if name not in self.ingested:
+            self.contents.pop(name, None)
+
+    def _arguments(self, step: str) -> list[str]:
+        name, *words = step.split()
+        files = self._named(words) if set(words) & set(NAMES) else []
+        words = [word for word in words if word not in NAMES]
+        for word in words:
+            if (self.folder / f"{word}.yaml").exists():
+                words[words.index(word)] = str(self.folder / f"{word}.yaml")
+            elif word in DATABASES:
+                words[words.index(word)] = str(self.folder / word / "buses.yaml")
+        named = [str(self.captures / f"{name}.pcap") for name in files] or [str(self.captures)]
+        given = [*named, "--yes"] if name == "ingest" else []
+        threads = [] if name == "maintain" else ["--threads", "1"]
+        return [name, *given, *words, "--lake", str(self.lake), *threads]
+
+    def _note(self, step: str) -> None:
+        """What a command that has begun may have done."""
+        name, *words = step.split()
+        if name == "ingest":
+            there = {path.stem for path in self.captures.iterdir()}
+            files = there & ({word for word in words if word in NAMES} or there)
+            self.profile = words[words.index("--profile") + 1]
+            self.ingested |= files
+        elif name == "signals":
+            self.databases = words[words.index("--databases") + 1]
+            self.wide |= {word for word in words if word in WIDE}
+
+    def _command(self, step: str) -> None:
+        name, *words = step.split()
+        if not self._is_possible(step):
+            return
+        self._note(step)
+        code = self._run(self._arguments(step))
+        if code and not (self.blocked and code == BLOCKED):
+            raise Wrong(f"exit code {code}")
+        if code == 0 and name == "ingest" and "overwrite" in words:
+            self._overwritten(words)
+        if code == 0 and name == "signals":
+            self._check_signals(words)
+
+    def _is_possible(self, step: str) -> bool:
+        """Whether there is a capture to ingest, or a lake."""
+        name, *words = step.split()
+        return bool(self._named(words)) if name == "ingest" else self.lake.exists()
+
+    def _named(self, words: Sequence[str]) -> list[str]:
+        names = [word for word in words if word in NAMES] or list(NAMES)
+        return [name for name in names if (self.captures / f"{name}.pcap").exists()]
+
+    def _overwritten(self, words: Sequence[str]) -> None:
+        self.ingested = set(self._named(words))
+        self.contents = {
+            name: version
+            for name, version in self.contents.items()
+            if name in self.ingested or (self.captures / f"{name}.pcap").exists()
+        }
+        self.changed = self.blocked = False
+        self.back.clear()
+
+    def _check_signals(self, words: Sequence[str]) -> None:
+        wide = [word for word in words if word in WIDE]
+        if self.databases not in self._oracles:
+            known = Databases.from_file(self.folder / self.databases / "buses.yaml")
+            self._oracles[self.databases] = SignalOracle(known)
+        if wrong := self._oracles[self.databases].compare(self.lake, wide):
+            raise Wrong("not the signals of the frames that are there: " + "; ".join(wrong))
+
+    def _disturbed(self, how: str, number: int, command: str) -> None:
+        one, _, other = (text.strip() for text in command.partition("|"))
+        if not self._is_possible(one) or (other and not (self._is_possible(other) and self.lake.exists())):
+            return
+        self._note(one)
+        if how == "kill":
+            code = commands.run_killed(self._arguments(one), self.log, number)
+            if code not in ({0, -9, BLOCKED} if self.blocked else {0, -9}):
+                raise Wrong(f"exit code {code}")
+        else:
+            self._note(other)
+            commands.run_beside(
+                self._arguments(one), self.log, number, lambda: self._run(self._arguments(other))
+            )  # either may end because of the other one
+
+    # -- other programs -------------------------------------------------------------------------------------------
+    def _sql(self, name: str, statement: str) -> None:
+        if statement == "drop":
+            statements.drop(self.lake, name)
+            return
+        table = statements.open_table(self.lake, name)
+        if table is None:
+            return
+        statements.STATEMENTS[statement](table)
+        if name in FRAMES and statement not in statements.HARMLESS:
+            self.changed = True
+            self.blocked = self.blocked or statement == "truncate"
+            self.back.pop(name, None)
+
+    def _restore(self, name: str, count: str) -> None:
+        table = statements.open_table(self.lake, name)
+        if table is None or not table.version():
+            return
+        now = table.version()
+        self.back.setdefault(name, (now, now + 1))
+        table.restore(max(0, now - int(count)))
+        if name in FRAMES:
+            self.blocked = True
+
+    def _undo(self, name: str) -> bool:
+        """Whether the table is as before the RESTORE."""
+        before, after = self.back.pop(name, (0, 0))
+        table = statements.open_table(self.lake, name)
+        if table is None or not after or table.version() < after:
+            return False
+        if statements.written_by_pcaplake(self.lake, name, after):
+            return False  # that would take out what came since
+        table.restore(before)
+        return True
+
+    # -- places ---------------------------------------------------------------------------------------------------
+    def _move(self) -> None:
+        self._settle_at_another_place(shutil.move)
+
+    def _copy(self) -> None:
+        self._settle_at_another_place(shutil.copytree)
+
+    def _settle_at_another_place(self, how) -> None:  # type: ignore[no-untyped-def]
+        if not self.lake.exists():
+            return
+        self.places += 1
+        new = self.folder / f"lake-{self.places}"
+        how(self.lake, new)
+        self.lake = new
+        code = self._run(["doctor", "--lake", str(new), "--repair", "--adopt", "--yes"])
+        if code not in (0, 1):
+            raise Wrong(f"adoption: exit code {code}")
+
+    # -- the end --------------------------------------------------------------------------------------------------
+    def finish(self) -> None:
+        """What a user does to have everything right, and the comparison with a lake made from nothing."""
+        if not self.lake.exists():
+            return
+        for name in [name for name in self.back if name in FRAMES]:
+            self.changed = not self._undo(name) or self.changed
+        for name in self.ingested:  # a user restores them from the archive
+            self._write(name, str(self.contents[name]))
+        if not list(self.captures.iterdir()):
+            return
+        profile = "final" if self.changed else self.profile
+        self._repair(profile)
+        databases = self.databases or DATABASES[0]
+        wide = [word for message in sorted(self.wide) for word in ("--wide", message)]
+        last = " ".join(("signals", "--databases", databases, *wide))
+        self._command(last)
+        self._require_healthy()
+        right = self.folder / "right"
+        mine, self.lake = self.lake, right
+        self._must(self._arguments(f"ingest --profile {profile}"))
+        self._must(self._arguments(last))
+        self.lake = mine
+        if wrong := compare_lakes(mine, right, sorted(self.wide)):
+            raise Wrong("not as a lake made from nothing: " + "; ".join(wrong))
+
+    def _repair(self, profile: str) -> None:
+        """With another profile each capture is read again, also if other programs changed its rows, which no count tells."""
+        ingest = self._arguments(f"ingest --replace-changed --reread --profile {profile}")
+        code = self._run(ingest)
+        for _ in range(_ROUNDS):
+            if code == 0:
+                break
+            self._run(["doctor", "--lake", str(self.lake), "--repair", "--yes"])
+            code = self._run(ingest)
+        if code:
+            raise Wrong(f"the last ingest ends with exit code {code}")
+        self.blocked = False
+
+    def _must(self, arguments: list[str]) -> None:
+        if code := self._run(arguments):
+            raise Wrong(f"{arguments[0]} of a lake made from nothing: exit code {code}")
+
+    def _require_healthy(self) -> None:
+        doctor = ["doctor", "--lake", str(self.lake)]
+        if self._run(doctor):
+            self._run([*doctor, "--repair", "--yes"])
+            if code := self._run(doctor):
+                raise Wrong(f"doctor: exit code {code}")
