@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from deltalake import DeltaTable, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from pcaplake.parser.schemas import TABLES
 from pcaplake.signals import Databases
@@ -24,6 +24,8 @@ from pcaplake.spark_jobs.common.delta_writes import make_nullable
 from tests.signals.frame_files import BYTES
 
 Row = tuple[Any, ...]
+BATCH = CommitProperties(app_transactions=[Transaction("pcaplake-test", 0)])
+"""Of a version that pcaplake wrote."""
 COMPARED = (
     "capture_id",
     "packet_no",
@@ -82,7 +84,14 @@ class SignalLake:
         batch = pa.Table.from_pylist(made, schema)
         for name, array in extra.items():
             batch = batch.append_column(name, array)
-        write_deltalake(str(self.folder / table), batch, mode="append", partition_by=["date"], schema_mode="merge")
+        write_deltalake(
+            str(self.folder / table),
+            batch,
+            mode="append",
+            partition_by=["date"],
+            schema_mode="merge",
+            commit_properties=BATCH,
+        )
         return capture
 
     def can(self, count: int, can_id: int = 256, bus: str | None = "1", **extra: pa.Array) -> str:

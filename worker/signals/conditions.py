@@ -36,6 +36,16 @@ def of_changed_rows(changes: DefinitionChanges, kind: Source) -> pc.Expression |
     return rows if rows is None or kind not in CAN_CARRIERS else rows & _of_carrier(kind)
 
 
+def of_source(kind: Source) -> pc.Expression:
+    """The rows of `signals` that come from a source, as `ROWS_SQL`."""
+    if kind == "someip":
+        return pc.field("service_id").is_valid()
+    if kind == "j1939":
+        return pc.field("tp_packets").is_valid()
+    rows = pc.field(ROW_IDS[kind]).is_valid()
+    return rows & _of_carrier(kind) if kind in CAN_CARRIERS else rows
+
+
 def of_wide_table(databases: Databases, name: str) -> pc.Expression | None:
     """The frames that a message with a table of its own may have; None: there is no such message."""
     if payloads := payloads_named(databases.services, name):

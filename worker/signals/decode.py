@@ -12,15 +12,16 @@ import pyarrow.compute as pc
 
 from pcaplake.signals.database import Databases
 from pcaplake.signals.decoder import DecodedCounts, SignalDecoder
-from pcaplake.signals.sources import described_sources
+from pcaplake.signals.sources import COLUMNS, described_sources
 from pcaplake.worker.lake.config import LakeConfig
 from pcaplake.worker.lake.delta.actions import AddFile
+from pcaplake.worker.lake.follow.table_files import TableFile
 from pcaplake.worker.lake.records import Capture
 from pcaplake.worker.lake.staging.window import Window
 from pcaplake.worker.lake.store.store import Store
 from pcaplake.worker.runtime import Runtime
 
-from .frames import FrameFile, FrameTable
+from .frames import FrameTable
 from .output import Layout
 
 
@@ -53,7 +54,7 @@ class SignalWriter:
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     async def decode_files(
-        self, layout: Layout, table: FrameTable, files: Sequence[FrameFile], only: pc.Expression | None = None
+        self, layout: Layout, table: FrameTable, files: Sequence[TableFile], only: pc.Expression | None = None
     ) -> DecodedFiles:
         """Decode the frames of these files, or those of them that match `only`. Raises as the store does."""
         if table.kind not in self._described:
@@ -62,7 +63,7 @@ class SignalWriter:
         if not files:
             return DecodedFiles()
         if layout.only is not None:
-            only = layout.only
+            only = layout.only if only is None else layout.only & only
         loop = asyncio.get_running_loop()
         tasks = [
             loop.run_in_executor(self._pool, self._decode_share, layout, table, share, only)
@@ -76,7 +77,7 @@ class SignalWriter:
         return whole
 
     def _decode_share(
-        self, layout: Layout, table: FrameTable, files: Sequence[FrameFile], only: pc.Expression | None
+        self, layout: Layout, table: FrameTable, files: Sequence[TableFile], only: pc.Expression | None
     ) -> DecodedFiles:
         decoder, rows = SignalDecoder(self._databases, table.kind, layout.message), 0
         window = Window(
@@ -101,10 +102,10 @@ class SignalWriter:
             window.abandon()
 
     def _read_files(
-        self, table: FrameTable, files: Iterable[FrameFile], only: pc.Expression | None
+        self, table: FrameTable, files: Iterable[TableFile], only: pc.Expression | None
     ) -> Iterator[pa.RecordBatch]:
         for file in files:
-            for batch in table.read_frames(file):
+            for batch in table.read(file, COLUMNS[table.kind]):
                 yield from [batch] if only is None else pa.Table.from_batches([batch]).filter(only).to_batches()
             self._on_read(file.size)
 
@@ -115,9 +116,9 @@ def _file_schema(layout: Layout, table: FrameTable) -> pa.Schema:
     return pa.schema(fields)
 
 
-def _share_files(files: Sequence[FrameFile], threads: int) -> list[list[FrameFile]]:
+def _share_files(files: Sequence[TableFile], threads: int) -> list[list[TableFile]]:
     """The files of each thread, with about the same number of bytes."""
-    shares: list[list[FrameFile]] = [[] for _ in range(min(threads, len(files)))]
+    shares: list[list[TableFile]] = [[] for _ in range(min(threads, len(files)))]
     sizes = [0] * len(shares)
     for file in sorted(files, key=lambda file: -file.size):
         least = sizes.index(min(sizes))

@@ -1,14 +1,18 @@
 """One table that `pcaplake signals` writes, and the transactions that keep each of its rows once.
 
-    pcaplake-signals               the number of the newest run
-    pcaplake-signals-<id>          the table has begun with this id: another id means that all frames are decoded again
-    pcaplake-signals-<kind>-<id>   the position in the frames of a kind, in the same version as the rows
+    pcaplake-signals                            the number of the newest run
+    pcaplake-signals-<id>                       the table has begun with this id; with another id, all frames are decoded again
+    pcaplake-signals-<kind>-<id>-<table>        the position in the table of frames with this id: the versions that are followed
+    pcaplake-signals-<kind>-<id>-<table>-range  the range of versions that is begun after them, and how much of it is done
+    pcaplake-own                                the versions of this table that are checked for changes of other programs
 
-Every table has its own transactions. So each table is right by itself, whatever a killed run had done to the other ones.
+Every table has its own transactions, which are in the same version as the rows. So each table is right by itself, whatever a
+killed run had done to the other ones.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,21 +26,29 @@ from pcaplake.signals.sources import TABLES, Source
 from pcaplake.signals.tables import SIGNALS, SIGNALS_SCHEMA, wide_table_name
 from pcaplake.signals.wide import source_of_message, wide_schema_named
 from pcaplake.worker.errors import Fatal, Retryable
+from pcaplake.worker.lake.commit.copy_rows import copy_other_rows
+from pcaplake.worker.lake.config import LakeConfig
 from pcaplake.worker.lake.delta.actions import AddFile, Txn
 from pcaplake.worker.lake.delta.commit_content import Swap
-from pcaplake.worker.lake.delta.errors import TransactionConflict
+from pcaplake.worker.lake.delta.errors import SwapConflict, TransactionConflict
 from pcaplake.worker.lake.delta.live_files import Snapshot
+from pcaplake.worker.lake.delta.log_state import OWN
 from pcaplake.worker.lake.delta.log_store import LogStore
+from pcaplake.worker.lake.follow.changes import read_changes
+from pcaplake.worker.lake.follow.position import UNKNOWN, Position
+from pcaplake.worker.lake.follow.table_files import LostVersions, TableFiles
+from pcaplake.worker.lake.follow.touched import Touched
 from pcaplake.worker.lake.staging.stage_files import StageFiles
 from pcaplake.worker.lake.store.store import Store
+from pcaplake.worker.runtime import Runtime
 
 from .conditions import of_wide_table
-from .frames import Position
 from .state import OTHER_RUN
 
 RUN_APP: Final = "pcaplake-signals"
 """The application whose transactions number the runs."""
 _CHECKPOINT_VERSIONS: Final = 100
+_SWAP_ATTEMPTS: Final = 5
 log = logging.getLogger(__name__)
 
 
@@ -66,13 +78,14 @@ def wide_layout(databases: Databases, message: str) -> Layout:
 
 
 class Output:
-    """A table and this run's place in it. First `take_over`, then `begin`; `positions` are known after that."""
+    """A table and this run's place in it. First `take_over`, then `begin`; `positions` has what `read_position` read."""
 
-    def __init__(self, store: Store, log_store: LogStore, layout: Layout, state_id: str) -> None:
+    def __init__(self, store: Store, log_store: LogStore, layout: Layout, state_id: str, runtime: Runtime) -> None:
         self.layout, self._state_id = layout, state_id
-        self._store, self._log = store, log_store
+        self._store, self._log, self._runtime = store, log_store, runtime
+        self._files = TableFiles(store, layout.table, layout.schema)
         self._number = -1  # of this run
-        self.positions: dict[Source, Position | None] = {}
+        self.positions: dict[Source, Position] = {}
         self.version = -1
         """The last version of the table that this run has written."""
 
@@ -83,35 +96,80 @@ class Output:
         """
         await self._log.create(self.layout.table, self.layout.schema, partition_columns=["date"])
         last = await self._log.read_transaction(self.layout.table, RUN_APP)
-        await self._commit([], Txn(app_id=RUN_APP, version=last + 1), expected=last)
+        await self._commit([], [Txn(app_id=RUN_APP, version=last + 1)], expected=last)
         self._number = last + 1
 
     async def has_begun(self) -> bool:
-        """Whether the rows are of this state. If so, `positions` are read."""
-        if await self._log.read_transaction(self.layout.table, self._app_id()) < 0:
-            return False
-        for kind in self.layout.kinds:
-            number = await self._log.read_transaction(self.layout.table, self._app_id(kind))
-            self.positions[kind] = None if number < 0 else Position.from_number(number)
-        return True
+        """Whether the rows are of this state."""
+        return await self._log.read_transaction(self.layout.table, self._app_id()) >= 0
 
-    async def begin(self, adds: Sequence[AddFile] = (), end: Position | None = None) -> None:
-        """Replace all rows, which are of another state, by these files. `end`: the position after them, of the only kind."""
-        kinds = self.layout.kinds
-        at = None if end is None else Txn(app_id=self._app_id(kinds[0]), version=end.to_number())
-        txn = Txn(app_id=self._app_id(), version=0)
-        await self._commit(adds, txn, expected=self._number, overwrite=True, other_txn=at)
-        self.positions = dict.fromkeys(kinds) if end is None else {kinds[0]: end}
+    async def begin(self, adds: Sequence[AddFile] = (), position: Sequence[Txn] = ()) -> None:
+        """Replace all rows, which are of another state, by these files. `position`: after them, of the only kind."""
+        table, begun = self.layout.table, Txn(app_id=self._app_id(), version=0)
+        own = Txn(app_id=OWN, version=await self._log.read_version(table) + 1)
+        # rule: a table that begins has no older position, not even one that a checkpoint forgot only in part
+        old = [app for app in await self._log.read_transactions(table) if self._state_id in app and app != begun.app_id]
+        forgotten = [Txn(app_id=app, version=0) for app in old if app not in {txn.app_id for txn in position}]
+        await self._commit(adds, [begun, own, *forgotten, *position], expected=self._number, overwrite=True)
 
-    async def add(self, kind: Source, adds: Sequence[AddFile], end: Position) -> None:
-        """Add files, and move the position of a kind, in one version. Raises TransactionConflict if another run is newer."""
+    async def read_position(self, kind: Source, table_id: str) -> Position:
+        """How far the table of frames with this id is followed."""
+        numbers = [
+            await self._log.read_transaction(self.layout.table, self._app_id(kind, table_id, *more))
+            for more in ((), ("range",))
+        ]
+        self.positions[kind] = Position.from_numbers(*numbers)
+        return self.positions[kind]
+
+    def position_txns(self, kind: Source, table_id: str, position: Position) -> list[Txn]:
+        """The transactions that say this."""
+        followed = Txn(app_id=self._app_id(kind, table_id), version=position.followed)
+        if position.range is None:
+            return [followed]
+        begun = Txn(app_id=self._app_id(kind, table_id, "range"), version=position.range.to_number())
+        return [begun] if position.followed == UNKNOWN else [begun, followed]
+
+    async def add(self, adds: Sequence[AddFile], txns: Sequence[Txn]) -> None:
+        """Add files, and move a position, in one version. Raises TransactionConflict if another run is newer."""
         # rule: the position moves in the version that adds the rows
-        txn = Txn(app_id=self._app_id(kind), version=end.to_number())
-        await self._commit(adds, txn, expected=self._number)
-        self.positions[kind] = end
+        await self._commit(adds, txns, expected=self._number)
 
-    async def swap(self, snapshot: Snapshot, removed: Sequence[str], adds: Sequence[AddFile]) -> None:
-        """Remove files of a snapshot and add others, in one version. Raises as `LogStore.swap_files`."""
+    async def replace(
+        self, wanted: pc.Expression, columns: Sequence[str], adds: Sequence[AddFile], txns: Sequence[Txn] = ()
+    ) -> None:
+        """Replace the rows that match by these files, and move a position, in one version.
+
+        `wanted` has no other columns, and is never null. Raises Fatal if another run is newer, `SwapConflict` if other
+        programs change the same files in each attempt.
+        """
+        for attempt in range(1, _SWAP_ATTEMPTS + 1):
+            snapshot = await self.read_snapshot()
+            removed, kept = await asyncio.to_thread(
+                copy_other_rows,
+                self._store,
+                self.layout.table,
+                snapshot,
+                wanted,
+                columns,
+                LakeConfig(),
+                self._runtime,
+            )
+            if not removed and not adds:
+                if txns:
+                    await self.add([], txns)
+                return
+            try:
+                await self._swap(snapshot, removed, [*adds, *kept], txns)
+            except SwapConflict as conflict:
+                if attempt == _SWAP_ATTEMPTS:
+                    raise
+                log.info("%s; reading the table again", conflict)
+            else:
+                return
+
+    async def _swap(
+        self, snapshot: Snapshot, removed: Sequence[str], adds: Sequence[AddFile], txns: Sequence[Txn]
+    ) -> None:
         await self._require_files(adds)
         swap = Swap(
             snapshot=snapshot,
@@ -119,12 +177,13 @@ class Output:
             # rule: only the newest run swaps rows
             fences=(RUN_APP,),
         )
-        txn = Txn(app_id=RUN_APP, version=self._number)
-        done = await self._log.swap_files(self.layout.table, adds, swap, txn=txn, schema=self.layout.schema)
-        self.version = done.version
+        table, schema = self.layout.table, self.layout.schema
+        # so that everybody sees whose version it is
+        txns = txns or [Txn(app_id=RUN_APP, version=self._number)]
+        self.version = (await self._log.swap_files(table, adds, swap, txns=txns, schema=schema)).version
 
     async def read_snapshot(self) -> Snapshot:
-        """The live files, for `swap`. Raises Fatal if another run is newer."""
+        """The live files. Raises Fatal if another run is newer."""
         snapshot = await self._log.read_snapshot(self.layout.table)
         if (
             snapshot is None
@@ -134,16 +193,25 @@ class Output:
             raise Fatal(OTHER_RUN)
         return snapshot
 
+    # -- what other programs did to the table --------------------------------------------------------------------------
+    async def read_checked(self) -> int:
+        """The versions of the table below this one are checked for changes of other programs; -1: it is not known."""
+        return await self._log.read_transaction(self.layout.table, OWN)
+
+    async def read_changes_of_others(self, versions: range) -> Touched:
+        """The rows that other programs may have changed in these versions. Raises `LostVersions` if nobody can know."""
+        if versions.start < 0:
+            raise LostVersions(f"it is not known what other programs did to {self.layout.table}")
+        return (await read_changes(self._store, self._files, versions, only_of_others=True)).touched
+
+    async def record_checked(self, version: int) -> None:
+        """The versions below `version` are as they should be."""
+        await self._commit([], [Txn(app_id=OWN, version=version)], expected=self._number)
+
     async def _commit(
-        self,
-        adds: Sequence[AddFile],
-        txn: Txn,
-        *,
-        expected: int,
-        overwrite: bool = False,
-        other_txn: Txn | None = None,
+        self, adds: Sequence[AddFile], txns: Sequence[Txn], *, expected: int, overwrite: bool = False
     ) -> None:
-        table, schema = self.layout.table, self.layout.schema
+        table, schema, txn = self.layout.table, self.layout.schema, txns[0]
         await self._require_files(adds)
         done = await self._log.commit_expecting(
             table,
@@ -154,7 +222,7 @@ class Output:
             schema=schema,
             overwrite=overwrite,
             replace_schema=overwrite,
-            other_txn=other_txn,
+            other_txns=txns[1:],
         )
         # rule: a transaction that another run has committed is not this run's
         if done.already:
@@ -173,5 +241,5 @@ class Output:
         if missing := await StageFiles(self._store).find_missing(paths):
             raise Retryable(f"{len(missing)} new files were deleted, for example {missing[0]}: run it again")
 
-    def _app_id(self, kind: Source | None = None) -> str:
-        return "-".join([RUN_APP, *([kind] if kind else []), self._state_id])
+    def _app_id(self, kind: str = "", *more: str) -> str:
+        return "-".join([RUN_APP, *([kind] if kind else []), self._state_id, *more])

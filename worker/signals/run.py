@@ -3,7 +3,9 @@
     take over   a transaction of each table makes this the newest run: no commit of an earlier run is possible any more
     begin       a table of another state loses its rows: all frames are decoded
     mark        the changed ids in state.json
-    follow      the new frames, in batches. One transaction adds the rows of a batch and moves the position of its kind
+    follow      what happened to the frames since the last run: new and changed ones, in batches. One transaction replaces
+                and adds the rows of a batch and moves the position of its kind (follow.py)
+    check       rows that other programs changed in the tables of this run are made again
     again       frames of changed ids are decoded again, and their rows are swapped in one transaction
     record      state.json and `signal_catalog` get the new definitions
 
@@ -14,11 +16,8 @@ and its position, or neither, and files that no table references. `output.py` ha
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
 
 import pyarrow.compute as pc
 
@@ -29,11 +28,11 @@ from pcaplake.signals.sources import TABLES, Source, described_sources
 from pcaplake.signals.tables import SIGNALS, wide_table_name
 from pcaplake.signals.wide import require_wide_messages
 from pcaplake.worker.errors import Fatal
-from pcaplake.worker.lake.commit.copy_rows import copy_other_rows
-from pcaplake.worker.lake.config import LakeConfig
 from pcaplake.worker.lake.delta.actions import AddFile
-from pcaplake.worker.lake.delta.errors import SwapConflict, TransactionConflict
+from pcaplake.worker.lake.delta.errors import TransactionConflict
 from pcaplake.worker.lake.delta.log_store import LogStore
+from pcaplake.worker.lake.follow.position import Position
+from pcaplake.worker.lake.follow.table_files import LostVersions, TableFile
 from pcaplake.worker.lake.identity import refuse_lake_with_lock_table
 from pcaplake.worker.lake.store.store import Store
 from pcaplake.worker.plain_text import counted
@@ -42,14 +41,11 @@ from pcaplake.worker.runtime import Runtime
 from .catalog_table import update_catalog
 from .conditions import ROW_COLUMNS, of_changed_frames, of_changed_rows
 from .decode import DecodedFiles, SignalWriter
-from .frames import FrameFile, FrameTable, LostVersions, Position
-from .output import LONG, Output, wide_layout
+from .follow import EMPTY_VERSIONS, Plan, Planner, Unit, columns_of_rows
+from .frames import FrameTable
+from .output import LONG, Layout, Output, wide_layout
 from .state import OTHER_RUN, SignalState, StateFile, read_generation
 from .unmatched import FrameCount, UnmatchedFrames, explain_unmatched
-
-_EMPTY_VERSIONS: Final = 20  # of a source without rows, after which the position is committed on its own
-_SWAP_ATTEMPTS: Final = 5
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,9 +97,13 @@ class SignalsRun:
         self._writer = SignalWriter(
             store, options.databases, threads=options.threads, runtime=self._runtime, on_read=self._count_read
         )
-        self._long = Output(store, self._log, LONG, "")
+        self._long = self._output(LONG, "")
         self._wide: list[Output] = []
-        self._tables: Mapping[Source, FrameTable] = {kind: FrameTable(store, self._log, kind) for kind in TABLES}
+        self._tables: Mapping[Source, FrameTable] = {kind: FrameTable(store, kind) for kind in TABLES}
+        self._planner = Planner(store, self._log, self._tables, options.batch_bytes)
+
+    def _output(self, layout: Layout, state_id: str) -> Output:
+        return Output(self._store, self._log, layout, state_id, self._runtime)
 
     @property
     def version(self) -> int:
@@ -148,7 +148,7 @@ class SignalsRun:
             claimed = SignalState()
             await file.save(claimed)
         self._runtime.step("after signals.claim")
-        self._long = Output(self._store, self._log, LONG, claimed.id)
+        self._long = self._output(LONG, claimed.id)
         await self._long.take_over()
         state = await file.load()  # an earlier run may have written it until this one took over
         if (
@@ -173,7 +173,7 @@ class SignalsRun:
             await file.save(new)
             self._runtime.step("after signals.wide")
         layouts = {name: wide_layout(databases, name) for name in hashes}
-        self._wide = [Output(self._store, self._log, layouts[name], new.wide_ids[name]) for name in hashes]
+        self._wide = [self._output(layouts[name], new.wide_ids[name]) for name in hashes]
         for output in self._wide:
             await output.take_over()
         # rule: a run that lost the ids of wide tables changes no row
@@ -187,13 +187,15 @@ class SignalsRun:
             await output.begin()
             return
         (kind,) = output.layout.kinds
-        new = await self._tables[kind].find_new_files(None)
-        if new is None:
+        table = self._tables[kind]
+        newest, table_id = await self._log.read_version(table.table), await self._log.read_table_id(table.table)
+        if newest < 0 or table_id is None:
             await output.begin()
             return
-        self._count_files(new.files)
-        decoded = await self._decode(output, kind, new.files)
-        await output.begin(decoded.adds, new.end)
+        files = await table.list_live(newest)
+        self._count_files(files)
+        decoded = await self._decode(output, kind, files)
+        await output.begin(decoded.adds, output.position_txns(kind, table_id, Position(followed=newest + 1)))
         self._count_rows(output, decoded)
 
     @property
@@ -204,7 +206,7 @@ class SignalsRun:
         wide = state.definitions.wide
         new = replace(DefinitionState.from_databases(self._options.databases), wide=wide)
         changes = state.definitions.find_changes(new)
-        if changes and any(self._long.positions.values()):
+        if changes and await self._has_decoded_frames():
             self._say(f"{counted(changes.message_count, 'id')} changed: decoding their older frames again")
             # rule: definitions are marked before frames are decoded with other ones
             state = await file.save_definitions(state, state.definitions.with_pending_changes(changes))
@@ -220,6 +222,12 @@ class SignalsRun:
             await file.save_definitions(state, new)
         self._runtime.step("after signals.record")
 
+    async def _has_decoded_frames(self) -> bool:
+        """Whether `signals` has rows of older definitions, or would have some if another program had not removed them."""
+        positions = [await self._planner.read_position(self._long, kind) for kind in TABLES]
+        begun = any(one is not None and (one.followed > 0 or one.range is not None) for one in positions)
+        return begun or bool((await self._long.read_snapshot()).files.live)
+
     async def explain_no_rows(self) -> UnmatchedFrames | None:
         """Why the table `signals` is empty; None if it is not, or if there are no frames."""
         snapshot = None if self.tally.rows else await self._log.read_snapshot(SIGNALS)
@@ -227,48 +235,77 @@ class SignalsRun:
             return None
         counts = list[FrameCount]()
         for kind, position in self._long.positions.items():
-            if (
-                position is not None and position.version and kind != "someip"
-            ):  # whose unknown messages are in the tally
+            if position.followed > 0 and kind != "someip":  # whose unknown messages are in the tally
                 table = self._tables[kind]
-                files = await table.list_live_files(position.version - 1)
-                counts += await asyncio.to_thread(table.count_frames, files)
+                files = await table.list_live(position.followed - 1)
+                counts += await asyncio.to_thread(lambda table=table, files=files: list(table.count_frames(files)))  # type: ignore[misc]
         return explain_unmatched(counts, self._options.databases)
 
-    # -- new frames -----------------------------------------------------------------------------------------------
+    # -- frames -------------------------------------------------------------------------------------------------------
     async def _follow(self) -> None:
-        """Decode the frames that are new now. An interrupt ends it after a batch."""
-        new = []
-        self.tally.missing = []
+        """Bring the tables up to date with the frames as they are now. An interrupt ends it after a batch."""
+        again = True
+        while again and not self.stopped.is_set():
+            again = False
+            for plan in [plan for output in self._outputs for plan in await self._plan(output)]:
+                again = again or plan.resumes
+                await self._execute(plan)
         for output in self._outputs:
-            for kind in output.layout.kinds:
-                with _advise(output):
-                    found = await self._tables[kind].find_new_files(output.positions[kind])
-                if found is not None:
-                    self._count_files(found.files)
-                    new.append((output, kind, found))
-                elif output is self._long and kind in described_sources(self._options.databases):
-                    self.tally.missing.append(TABLES[kind])
-        for output, kind, found in new:
-            batches = _split_into_batches(found.files, self._options.batch_bytes)
-            for number, files in enumerate(batches, 1):
-                if self.stopped.is_set():
-                    return
-                # after the last file, versions without files may follow
-                await self._decode_batch(output, kind, files, found.end if number == len(batches) else files[-1].end)
-            position = output.positions[kind]
-            if position is None or found.end.version - position.version >= _EMPTY_VERSIONS:
-                await self._decode_batch(output, kind, [], found.end)
+            if not self.stopped.is_set():
+                await self._check(output)
 
-    async def _decode_batch(self, output: Output, kind: Source, files: Sequence[FrameFile], end: Position) -> None:
-        decoded = await self._decode(output, kind, files)
-        await output.add(kind, decoded.adds, end)
-        self.tally.batches += bool(files) and output is self._long
+    async def _plan(self, output: Output, whole: str = "") -> list[Plan]:
+        plans = {kind: await self._planner.plan(output, kind, whole=whole) for kind in output.layout.kinds}
+        if output is self._long:
+            described = described_sources(self._options.databases)
+            self.tally.missing = [TABLES[kind] for kind, plan in plans.items() if plan is None and kind in described]
+        found = [plan for plan in plans.values() if plan is not None]
+        for plan in found:
+            self._count_files([file for unit in plan.units for file in unit.files])
+            if plan.why:
+                self._say(f"{plan.why}: decoding all frames of {TABLES[plan.kind]} again, for {output.layout.table}")
+        return found
+
+    async def _execute(self, plan: Plan) -> None:
+        for unit in plan.units:
+            if self.stopped.is_set():
+                return
+            await self._execute_unit(plan, unit)
+
+    async def _execute_unit(self, plan: Plan, unit: Unit) -> None:
+        output, kind = plan.output, plan.kind
+        decoded = await self._decode(output, kind, unit.files, unit.only)
+        txns = [] if unit.then is None else output.position_txns(kind, plan.table_id, unit.then)
+        if unit.replaced is None:
+            await output.add(decoded.adds, txns)
+        else:
+            self._runtime.step(f"before {output.layout.table}.replace {kind}")
+            await output.replace(unit.replaced, columns_of_rows(output), decoded.adds, txns)
+        if unit.then is not None:
+            output.positions[kind] = unit.then
+        self.tally.batches += bool(unit.files) and output is self._long
         self._count_rows(output, decoded)
         self._runtime.step(f"after {output.layout.table}.commit {kind}")
 
+    async def _check(self, output: Output) -> None:
+        """Make the rows again that other programs changed in a table of this run."""
+        newest = await self._log.read_version(output.layout.table)
+        checked = await output.read_checked()
+        try:
+            touched = await output.read_changes_of_others(range(checked, newest + 1))
+            plans = [await self._planner.plan_rows(output, kind, touched) for kind in output.layout.kinds if touched]
+            if touched:
+                self._say(f"other programs changed rows of {output.layout.table}: decoding their frames again")
+        except LostVersions as error:
+            plans = list[Plan | None](await self._plan(output, whole=str(error)))
+        for plan in plans:
+            if plan is not None:
+                await self._execute(plan)
+        if not self.stopped.is_set() and (plans or newest - checked >= EMPTY_VERSIONS):
+            await output.record_checked(newest + 1)
+
     async def _decode(
-        self, output: Output, kind: Source, files: Sequence[FrameFile], only: pc.Expression | None = None
+        self, output: Output, kind: Source, files: Sequence[TableFile], only: pc.Expression | None = None
     ) -> DecodedFiles:
         self._runtime.step(f"before {output.layout.table}.decode {kind}")
         decoded = await self._writer.decode_files(output.layout, self._tables[kind], files, only)
@@ -283,11 +320,10 @@ class SignalsRun:
         wanted, adds = None, list[AddFile]()
         for kind, position in self._long.positions.items():
             frames, rows = of_changed_frames(changes, kind), of_changed_rows(changes, kind)
-            if frames is None or rows is None or position is None:
+            if frames is None or rows is None or position.followed <= 0:
                 continue
             wanted = rows if wanted is None else wanted | rows
-            with _advise(self._long):
-                files = await self._tables[kind].list_live_files(position.version - 1)
+            files = await self._tables[kind].list_live(position.followed - 1)
             self._count_files(files)
             decoded = await self._decode(self._long, kind, files, frames)
             adds += decoded.adds
@@ -295,22 +331,10 @@ class SignalsRun:
         if wanted is None:
             return
         self._runtime.step("before signals.swap")
-        for attempt in range(1, _SWAP_ATTEMPTS + 1):
-            snapshot = await self._long.read_snapshot()
-            removed, kept = await asyncio.to_thread(
-                copy_other_rows, self._store, SIGNALS, snapshot, wanted, ROW_COLUMNS, LakeConfig(), self._runtime
-            )
-            try:
-                await self._long.swap(snapshot, removed, [*adds, *kept])
-            except SwapConflict as conflict:
-                if attempt == _SWAP_ATTEMPTS:
-                    raise
-                log.info("%s; reading the table again", conflict)
-            else:
-                break
+        await self._long.replace(wanted, ROW_COLUMNS, adds)
         self.tally.decoded_again += changes.message_count
 
-    def _count_files(self, files: Sequence[FrameFile]) -> None:
+    def _count_files(self, files: Sequence[TableFile]) -> None:
         self.tally.total_bytes += sum(file.size for file in files)
 
     def _count_read(self, size: int) -> None:
@@ -321,28 +345,3 @@ class SignalsRun:
             self.tally.rows += decoded.rows
         else:
             self.tally.wide[output.layout.table] += decoded.rows
-
-
-@contextmanager
-def _advise(output: Output) -> Iterator[None]:
-    """Says what to do about lost versions."""
-    try:
-        yield
-    except LostVersions as error:
-        raise Fatal(
-            f"{error}. Delete the table {output.layout.table} of the lake; then the next run of `pcaplake signals` decodes "
-            "all of its frames again"
-        ) from error
-
-
-def _split_into_batches(files: Sequence[FrameFile], most_bytes: int) -> list[list[FrameFile]]:
-    """Files in their order, in batches of about this many bytes."""
-    batches: list[list[FrameFile]] = []
-    size = 0
-    for file in files:
-        if not batches or size + file.size > most_bytes:
-            batches.append([])
-            size = 0
-        batches[-1].append(file)
-        size += file.size
-    return batches

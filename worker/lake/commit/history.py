@@ -150,5 +150,5 @@ async def accept_removed_rows(log_store: LogStore, table: str, version: int, ope
     A RESTORE may have brought back rows that `--replace-changed` had removed: the next `ingest` removes them again.
     """
     again = await log_store.read_transaction(table, REPLACED_APP_ID) > 0
-    other_txn = Txn(app_id=REPLACED_APP_ID, version=0) if again else None
-    await log_store.record_judged(table, version, operation, other_txn=other_txn)
+    other_txns = [Txn(app_id=REPLACED_APP_ID, version=0)] if again else []
+    await log_store.record_judged(table, version, operation, other_txns=other_txns)

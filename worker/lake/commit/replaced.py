@@ -183,9 +183,9 @@ async def _remove_rows(
                 await log_store.commit_transaction(table, txn, "REPLACED")
                 return
             await require_files(store, table, kept)
-            swap = Swap(snapshot=snapshot, removed=removed, fences=(APP_ID,))
+            swap = Swap(snapshot=snapshot, removed=removed, fences=(APP_ID,), captures=capture_ids)
             try:
-                await log_store.swap_files(table, kept, swap, txn=txn)
+                await log_store.swap_files(table, kept, swap, txns=[txn])
             except SwapConflict as conflict:
                 if attempt == _ATTEMPTS:
                     raise Retryable(

@@ -76,8 +76,8 @@ class RowSwapper:
             await self.fence.verify(table, version)
             return
         await require_files(self.store, table, new)
-        swap = Swap(snapshot=snapshot, removed=removed, fences=(OPENED, replaced.APP_ID))
-        await self.log_store.swap_files(table, new, swap, txn=txn, schema=schema)
+        swap = Swap(snapshot=snapshot, removed=removed, fences=(OPENED, replaced.APP_ID), captures=self.batches.keys())
+        await self.log_store.swap_files(table, new, swap, txns=[txn], schema=schema)
 
     async def _require_not_replaced(self) -> None:
         """Raises Retryable if `--replace-changed` has begun to remove one of the captures, whose rows must not return."""

@@ -107,7 +107,7 @@ class TableCommits:
             table,
             adds,
             txn=Txn(app_id=APP_ID, version=manifest.batch),
-            other_txn=opening_transaction(manifest.generation) if manifest.opens else None,
+            other_txns=[opening_transaction(manifest.generation)] if manifest.opens else [],
             schema=schema,
             overwrite=manifest.opens,
             after=after,

@@ -23,6 +23,10 @@ from .log_state import LogState
 from .schema import Struct, evolve_schema, to_arrow_schema
 from .write_support import READER, WRITER
 
+CAPTURES = "captures"
+"""The parameter of a commit that names the captures whose rows it changes, as a JSON list."""
+_MOST_NAMED = 10_000  # captures, which take 350 kB
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Swap:
@@ -31,7 +35,7 @@ class Swap:
     `kept`: files that must be live, too, and that the commit adds again with other statistics; a version may not have an
     action that removes a file and one that adds it. `fences`: applications whose transactions must be those of the snapshot
     when it is committed. `operation`: its name in the history. `data_change` False: the files that are added have the same
-    rows.
+    rows. `captures`: the only captures whose rows it changes; None: it does not say.
     """
 
     snapshot: Snapshot
@@ -40,6 +44,7 @@ class Swap:
     operation: str = "WRITE"
     data_change: bool = True
     kept: Collection[str] = ()
+    captures: Collection[str] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +63,7 @@ class CommitRequest:
     operation: str = "WRITE"
     after: int = -1
     expected: Mapping[str, int] = field(default_factory=dict)
-    other_txn: Txn | None = None
+    other_txns: Sequence[Txn] = ()
     judged: int | None = None
     swap: Swap | None = None
     uploads: asyncio.Future[object] | None = None
@@ -116,15 +121,18 @@ def build_write_commit(
     # rule: a file that no reader could use is not committed
     check_files(table, adds, metadata)
     appends = not request.overwrite and request.swap is None
+    parameters = {
+        "mode": "Append" if appends else "Overwrite",
+        "partitionBy": json.dumps(list(metadata.partition_columns)),
+    }
+    if request.swap is not None and request.swap.captures is not None and len(request.swap.captures) <= _MOST_NAMED:
+        parameters[CAPTURES] = json.dumps(sorted(request.swap.captures))
     info = CommitInfo(
         txn_id=txn_id,
         timestamp=millis,
         operation=request.operation,
         engine_info=engine_info,
-        parameters={
-            "mode": "Append" if appends else "Overwrite",
-            "partitionBy": json.dumps(list(metadata.partition_columns)),
-        },
+        parameters=parameters,
         metrics=_operation_metrics(adds, removes),
         blind_append=appends,
     )

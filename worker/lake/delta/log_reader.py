@@ -55,6 +55,15 @@ class LogReader:
         """The last transaction of an application in a table; -1: none."""
         return (await self._read_state(table)).txns.get(app_id, -1)
 
+    async def read_transactions(self, table: str) -> Mapping[str, int]:
+        """The last transactions in a table, by application."""
+        return dict((await self._read_state(table)).txns)
+
+    async def read_table_id(self, table: str) -> str | None:
+        """The id of a table, which another table in its place does not have; None: there is no table."""
+        metadata = (await self._read_state(table)).metadata
+        return None if metadata is None else metadata.id
+
     async def read_schema_struct(self, table: str) -> Struct | None:
         """The schema of a table as the struct of schemaString; None: there is no table."""
         metadata = (await self._read_state(table)).metadata

@@ -30,6 +30,9 @@ from .errors import TableBlocked
 
 LAKE = "pcaplake"
 """The application whose transactions in a table are batch numbers; `pcaplake-...` are other transactions of pcaplake."""
+OWN = f"{LAKE}-own"
+"""The application whose transaction is a version of the table itself: the program that makes the table has not yet checked what
+other programs did from this version on."""
 _JSON = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10}))?\.parquet")
 _V2_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.[0-9a-f-]{36}\.(?:json|parquet)")

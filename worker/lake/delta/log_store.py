@@ -40,7 +40,7 @@ from .foreign_versions import JUDGED, UNJUDGED
 from .live_files import LiveFile, Snapshot, read_live_files
 from .lock_table import LockTable
 from .log_reader import LogReader, TableCache
-from .log_state import LAKE, LogState, is_still_settled, read_log_state
+from .log_state import LAKE, OWN, LogState, is_still_settled, read_log_state
 from .properties import PROPERTIES, find_property_problem
 from .publish import LockTablePublisher, PutIfAbsent, await_both
 from .schema import Struct, as_struct, check_partition_columns
@@ -113,14 +113,14 @@ class LogStore(LogReader):
         partition_columns: Sequence[str] | None = None,
         overwrite: bool = False,
         after: int = -1,
-        other_txn: Txn | None = None,
+        other_txns: Sequence[Txn] = (),
     ) -> Commit:
         """Add files to a table, in one version.
 
         `txn`: makes the commit idempotent; a repeated call with this version or a lower one changes nothing. `schema`: of
         the files; columns that the table lacks are added, nullable, and a missing table is created, partitioned by
         `partition_columns` or else as the first file. `overwrite`: the same version removes all live files. `after`: a
-        transaction of the same application that the table must have. `other_txn`: the transaction of another application,
+        transaction of the same application that the table must have. `other_txns`: transactions of other applications,
         written in the same version and not checked.
 
         Raises InvalidFile for a file that no reader could use, with the field to correct, ValueError for such a `txn`;
@@ -132,7 +132,7 @@ class LogStore(LogReader):
         if not adds and txn is None and struct is None and not overwrite:
             raise ValueError(f"{table}: nothing to commit")
         request = CommitRequest(
-            table=table, adds=adds, txn=txn, struct=struct, overwrite=overwrite, after=after, other_txn=other_txn
+            table=table, adds=adds, txn=txn, struct=struct, overwrite=overwrite, after=after, other_txns=other_txns
         )
         state = self._cache_of_table(table).state
         if (
@@ -156,7 +156,7 @@ class LogStore(LogReader):
         schema: pa.Schema,
         overwrite: bool = False,
         replace_schema: bool = False,
-        other_txn: Txn | None = None,
+        other_txns: Sequence[Txn] = (),
     ) -> Commit:
         """As `commit`, if these are the last transactions of the table, by application (-1: none).
 
@@ -172,7 +172,7 @@ class LogStore(LogReader):
                 struct=as_struct(table, schema),
                 overwrite=overwrite,
                 replace_schema=replace_schema,
-                other_txn=other_txn,
+                other_txns=other_txns,
                 expected=expected,
             )
         )
@@ -196,13 +196,15 @@ class LogStore(LogReader):
         """Commit a version that holds nothing but a transaction. `operation`: its name in the history. Raises as `commit`."""
         return await self._commit_request(CommitRequest(table=table, txn=txn, operation=operation))
 
-    async def record_judged(self, table: str, version: int, operation: str, *, other_txn: Txn | None = None) -> Commit:
+    async def record_judged(
+        self, table: str, version: int, operation: str, *, other_txns: Sequence[Txn] = ()
+    ) -> Commit:
         """Record that the rows of a table are as they should be at a version, whatever other programs did up to it.
 
         Raises as `commit`.
         """
         return await self._commit_request(
-            CommitRequest(table=table, judged=version, other_txn=other_txn, operation=operation)
+            CommitRequest(table=table, judged=version, other_txns=other_txns, operation=operation)
         )
 
     async def read_snapshot(self, table: str) -> Snapshot | None:
@@ -224,10 +226,10 @@ class LogStore(LogReader):
         adds: Sequence[AddFile],
         swap: Swap,
         *,
-        txn: Txn | None = None,
+        txns: Sequence[Txn] = (),
         schema: pa.Schema | None = None,
     ) -> Commit:
-        """Remove the files of a swap and add others, in one version, with a transaction (if any) that is not checked.
+        """Remove the files of a swap and add others, in one version, with transactions (if any) that are not checked.
 
         `schema`: of the files, as in `commit`; None: that of the table. Raises as `commit`, and SwapConflict if another
         writer has removed one of the files or written a transaction of one of the fences. Files that others add in the
@@ -235,12 +237,12 @@ class LogStore(LogReader):
         """
         struct = None if schema is None else as_struct(table, schema)
         return await self._commit_request(
-            CommitRequest(table=table, adds=adds, struct=struct, other_txn=txn, swap=swap, operation=swap.operation)
+            CommitRequest(table=table, adds=adds, struct=struct, other_txns=txns, swap=swap, operation=swap.operation)
         )
 
     async def _commit_request(self, request: CommitRequest) -> Commit:
         table = request.table
-        check_transactions(table, (request.txn, request.other_txn))
+        check_transactions(table, (request.txn, *request.other_txns))
         cache, unresolved = self._cache_of_table(table), dict[str, int]()
         async with cache.lock:
             if cache.state is not None:
@@ -278,7 +280,7 @@ class LogStore(LogReader):
             state.metadata.configuration,
             temporary=self._publisher.leaves_temporary,
             # rule: the version up to which a table is judged stays readable
-            at_most=state.txns.get(JUDGED, -1) if LAKE in state.txns else None,
+            at_most=state.txns.get(JUDGED, -1) if LAKE in state.txns else state.txns.get(OWN),
         )
 
     # One attempt
@@ -301,7 +303,7 @@ class LogStore(LogReader):
                 raise TransactionConflict(f"{table}: the last transaction of {app_id} is {last}, not {version}")
         if state.metadata is None:
             raise TableBlocked(f"{table}: the table does not exist; create it, or commit with the schema of the files")
-        more = [] if request.other_txn is None else [request.other_txn]
+        more = list(request.other_txns)
         live = await self._read_live_files(table, state, request)
         removed = live if request.overwrite else sorted(request.swap.removed) if request.swap is not None else ()
         data_change, millis = request.swap is None or request.swap.data_change, self._current_millis()

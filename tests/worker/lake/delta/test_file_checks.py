@@ -146,9 +146,9 @@ async def test_a_file_is_added_once() -> None:
     assert snapshot is not None
     swap = Swap(snapshot=snapshot, removed=[], fences=[])
     with pytest.raises(InvalidFile, match="it is in the table already"):
-        await log.swap_files("t", [FILE], swap, txn=txn(0), schema=COLUMNS)
+        await log.swap_files("t", [FILE], swap, txns=[txn(0)], schema=COLUMNS)
     again = replace(FILE, data_change=False, stats=bounds("n", 1, 2))
-    await log.swap_files("t", [again], swap, txn=txn(0), schema=COLUMNS)
+    await log.swap_files("t", [again], swap, txns=[txn(0)], schema=COLUMNS)
     assert len(versions(store, "t")) == 3
 
 

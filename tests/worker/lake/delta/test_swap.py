@@ -34,7 +34,7 @@ async def snapshot(log: LogStore) -> Snapshot:
 
 async def swap(log: LogStore, seen: Snapshot, removed: list[str], new: str = "new") -> None:
     what = Swap(snapshot=seen, removed=removed, fences=(FENCE,))
-    await log.swap_files("t", [add(new)], what, txn=Txn(app_id=OTHER, version=7), schema=SCHEMA)
+    await log.swap_files("t", [add(new)], what, txns=[Txn(app_id=OTHER, version=7)], schema=SCHEMA)
 
 
 async def test_one_version_removes_and_adds() -> None:

@@ -1,0 +1,243 @@
+"""Brings one table up to date with one table of frames: the new frames, and those that may have changed.
+
+    plan       what happened in the versions after the position: appended files, and touched rows (`worker/lake/follow`)
+    touched    of each day, the rows of touched frames are replaced by those that these frames give now
+    appended   the frames of appended files are decoded, in batches
+
+The end of the range is pinned before, so that touched frames are read as they are there. A batch of appended files moves the
+position inside of the range, and a killed run goes on there: its range is done before another one begins. What is replaced may
+be replaced again. If it is not known what happened, the rows of all frames are replaced, one day after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import date
+from functools import reduce
+from operator import and_
+from typing import Final
+
+import pyarrow.compute as pc
+
+from pcaplake.signals.sources import Source
+from pcaplake.worker.errors import Fatal
+from pcaplake.worker.lake.delta.log_reader import LogReader
+from pcaplake.worker.lake.follow.changes import Changes, read_changes
+from pcaplake.worker.lake.follow.position import UNKNOWN, OpenRange, Position
+from pcaplake.worker.lake.follow.table_files import LostVersions, TableFile
+from pcaplake.worker.lake.follow.touched import COLUMNS, Day, Touched, of_day
+from pcaplake.worker.lake.store.store import Store
+
+from .conditions import ROW_COLUMNS, of_source
+from .frames import FrameTable
+from .output import LONG, Output
+
+EMPTY_VERSIONS: Final = 20  # of a source without rows, after which the position is committed on its own
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unit:
+    """What one transaction does. `files`: frames to decode. `only`: those of them that count. `replaced`: the rows that go;
+    None: none. `then`: the position after it; None: as before."""
+
+    files: Sequence[TableFile]
+    only: pc.Expression | None = None
+    replaced: pc.Expression | None = None
+    then: Position | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """`units` in their order. `table_id`: of the frames. `why`: why all frames are decoded. `resumes`: the range of an earlier
+    run, after which newer versions follow."""
+
+    output: Output
+    kind: Source
+    table_id: str = ""
+    units: Sequence[Unit] = ()
+    why: str = ""
+    resumes: bool = False
+
+    @property
+    def total_bytes(self) -> int:
+        """Of the files that are read."""
+        return sum(file.size for unit in self.units for file in unit.files)
+
+
+class Planner:
+    """Finds out what is to do. Reads logs, and of the frames only files that changed."""
+
+    def __init__(self, store: Store, log: LogReader, tables: Mapping[Source, FrameTable], batch_bytes: int) -> None:
+        self._store, self._log, self._tables, self._batch_bytes = store, log, tables, batch_bytes
+
+    async def plan(self, output: Output, kind: Source, *, whole: str = "") -> Plan | None:
+        """What happened to the frames since the last run; None: there is no table. `whole`: why all of them are decoded.
+
+        Raises `Fatal` if the table of frames is an older copy of the one that was followed.
+        """
+        table = self._tables[kind]
+        newest = await self._log.read_version(table.table)
+        table_id = await self._log.read_table_id(table.table)
+        position = await self.read_position(output, kind)
+        if position is None or table_id is None:
+            return None
+        if position.followed > newest + 1:
+            raise Fatal(
+                f"{table.table} has version {newest}, and its signals were decoded up to version {position.followed - 1}: the "
+                f"table was restored from an older copy. Delete the table {output.layout.table} of the lake; then the next run "
+                "of `pcaplake signals` decodes all of its frames again"
+            )
+        if position.followed == UNKNOWN and position.range is None and await _is_empty(output):
+            position = Position(followed=0)
+        plan = None
+        if not whole:
+            try:
+                plan = await self._plan_changes(output, kind, table_id, position, newest)
+                whole = "" if plan is not None else f"files of {table.table} were deleted"
+            except LostVersions as error:
+                whole = str(error)
+        return plan or await self._plan_whole(output, kind, table_id, position, newest, whole)
+
+    async def read_position(self, output: Output, kind: Source) -> Position | None:
+        """How far the frames are followed; None: there is no table."""
+        table_id = await self._log.read_table_id(self._tables[kind].table)
+        return None if table_id is None else await output.read_position(kind, table_id)
+
+    async def plan_rows(self, output: Output, kind: Source, touched: Touched) -> Plan | None:
+        """Replace the rows of these frames by those that they give now; None: no frames are followed. Raises `LostVersions`."""
+        position = output.positions.get(kind)
+        if position is None or position.followed <= 0:
+            return None
+        units = [await self._replace_rows(output, kind, position.followed, touched, day) for day in touched.days]
+        return Plan(output=output, kind=kind, units=units)
+
+    # -- what changed ---------------------------------------------------------------------------------------------------
+    async def _plan_changes(
+        self, output: Output, kind: Source, table_id: str, position: Position, newest: int
+    ) -> Plan | None:
+        """None: a range that is begun cannot go on. Raises `LostVersions`."""
+        if position.followed == UNKNOWN or (position.range is not None and position.range.whole):
+            raise LostVersions(f"it is not known which frames of {self._tables[kind].table} are decoded")
+        until = newest + 1 if position.range is None else position.range.until
+        done = 0 if position.range is None else position.range.done
+        changes = await self._read_changes(kind, position, until, newest)
+        if done and not changes.exact:
+            return None
+        units = list[Unit]()
+        if not done:
+            days = changes.touched.days
+            units += [await self._replace_rows(output, kind, until, changes.touched, day) for day in days]
+        for files in _split_into_batches(changes.appended[done:], self._batch_bytes):
+            done += len(files)
+            then = Position(followed=position.followed, range=OpenRange(until=until, done=done))
+            units.append(Unit(files=files, only=_not_touched(files, changes.touched), then=then))
+        if units or position.followed == 0 or until - position.followed >= EMPTY_VERSIONS:
+            units = _end_with(units, Position(followed=until))
+        return Plan(output=output, kind=kind, table_id=table_id, units=units, resumes=until <= newest)
+
+    async def _read_changes(self, kind: Source, position: Position, until: int, newest: int) -> Changes:
+        table = self._tables[kind]
+        if position.followed:
+            return await read_changes(self._store, table, range(position.followed, until))
+        live = await table.list_live(until - 1)
+        if until <= newest:  # this range was begun by an earlier run
+            now = {file.path for file in await table.list_live(newest)}
+            if await table.find_missing([file for file in live if file.path not in now]):
+                return Changes(exact=False)
+            live = await table.list_live(until - 1)
+        return Changes(appended=live)
+
+    async def _replace_rows(self, output: Output, kind: Source, until: int, touched: Touched, day: Day) -> Unit:
+        live = await self._tables[kind].list_live(until - 1)
+        files = [
+            file
+            for file in live
+            if (not file.has_one_day or file.day == day) and touched.may_be_in(day, file.first, file.last)
+        ]
+        condition = touched.condition(day)
+        return Unit(files=files, only=condition, replaced=condition & of_rows(output, kind))
+
+    # -- everything -----------------------------------------------------------------------------------------------------
+    async def _plan_whole(
+        self, output: Output, kind: Source, table_id: str, position: Position, newest: int, why: str
+    ) -> Plan:
+        table, until, done = self._tables[kind], newest + 1, 0
+        if position.range is not None and position.range.whole:
+            try:
+                if await self._can_go_on(table, position.range.until, newest):
+                    until, done = position.range.until, position.range.done
+            except LostVersions:
+                pass  # from the beginning
+        live, snapshot = await table.list_live(until - 1), await output.read_snapshot()
+        by_day: dict[Day | None, list[TableFile]] = {}
+        if all(file.has_one_day for file in live):
+            for file in live:
+                by_day.setdefault(file.day, []).append(file)
+            for values in [one.partition_values for one in snapshot.files.live.values()]:
+                text = values.get("date")
+                by_day.setdefault(None if text is None else date.fromisoformat(text), [])
+            parts = [(_ordinal(day), of_day(day), files) for day, files in by_day.items() if _ordinal(day) > done]
+        else:
+            parts = [(1, pc.field("date").is_valid() | pc.field("date").is_null(), live)]
+        units = [
+            Unit(
+                files=files,
+                only=condition,
+                replaced=condition & of_rows(output, kind),
+                then=Position(followed=position.followed, range=OpenRange(until=until, whole=True, done=ordinal)),
+            )
+            for ordinal, condition, files in sorted(parts, key=lambda part: part[0])
+        ]
+        if position.followed < until:
+            units = _end_with(units, Position(followed=until))
+        return Plan(output=output, kind=kind, table_id=table_id, units=units, why=why, resumes=until <= newest)
+
+    async def _can_go_on(self, table: FrameTable, until: int, newest: int) -> bool:
+        now = {file.path for file in await table.list_live(newest)}
+        then = [file for file in await table.list_live(until - 1) if file.path not in now]
+        return not await table.find_missing(then)
+
+
+def of_rows(output: Output, kind: Source) -> pc.Expression:
+    """The rows of a table that come from a source. A wide table has rows of one source only."""
+    return of_source(kind) if output.layout is LONG else pc.field("date").is_valid() | pc.field("date").is_null()
+
+
+def columns_of_rows(output: Output) -> Sequence[str]:
+    """The columns that conditions on its rows may have."""
+    return (*COLUMNS, *ROW_COLUMNS) if output.layout is LONG else COLUMNS
+
+
+def _not_touched(files: Sequence[TableFile], touched: Touched) -> pc.Expression | None:
+    """The rows of appended files that are not replaced; None: all."""
+    days = {file.day for file in files} if all(file.has_one_day for file in files) else None
+    # rule: what is replaced is not appended too
+    only = [~touched.condition(day) for day in touched.days if days is None or day in days]
+    return reduce(and_, only) if only else None
+
+
+def _end_with(units: Sequence[Unit], position: Position) -> list[Unit]:
+    last = replace(units[-1], then=position) if units else Unit(files=[], then=position)
+    return [*units[:-1], last]
+
+
+def _ordinal(day: Day) -> int:
+    return 1 if day is None else day.toordinal() + 1
+
+
+async def _is_empty(output: Output) -> bool:
+    return not (await output.read_snapshot()).files.live
+
+
+def _split_into_batches(files: Sequence[TableFile], most_bytes: int) -> list[list[TableFile]]:
+    """Files in their order, in batches of about this many bytes."""
+    batches: list[list[TableFile]] = []
+    size = 0
+    for file in files:
+        if not batches or size + file.size > most_bytes:
+            batches.append([])
+            size = 0
+        batches[-1].append(file)
+        size += file.size
+    return batches
