@@ -65,7 +65,9 @@ def _datagrams(rng: Random) -> Iterator[bytes]:
 
 def _message(number: int) -> PayloadMessage:
     gear = BaseType(name="Gear", coding="uint", bits=8, labels=((0, "P"), (3, f"D{number}")))
-    gears = Array(name="Gears", element=gear, dimensions=(Dimension(minimum=0, maximum=4, length_bits=16, alignment=8),))
+    gears = Array(
+        name="Gears", element=gear, dimensions=(Dimension(minimum=0, maximum=4, length_bits=16, alignment=8),)
+    )
     return PayloadMessage(
         service_id=0x1234,
         method_id=0x8001,

@@ -23,8 +23,10 @@ VOLATILE = ("ingested_at",)
 
 
 def read(lake: Path, table: str) -> pa.Table | None:
-    """All rows of a table; None if it does not exist."""
-    return DeltaTable(str(lake / table)).to_pyarrow_table() if (lake / table / "_delta_log").is_dir() else None
+    """All rows of a table; None if it never had any."""
+    if not any((lake / table).glob("*/*.parquet")):
+        return None
+    return DeltaTable(str(lake / table)).to_pyarrow_table()
 
 
 def texts(rows: pa.Table | pa.RecordBatch | None) -> Counter[str]:

@@ -25,8 +25,9 @@ def update(table: DeltaTable) -> None:
 
 
 def merge(table: DeltaTable) -> None:
-    """Removes rows, changes rows and adds a row."""
-    source = table.to_pyarrow_table()
+    """Removes rows of half of the frames, and changes others."""
+    rows = table.to_pyarrow_table(columns=["capture_id", "packet_no", "sub_no"])
+    source = rows.group_by(rows.column_names).aggregate([]).sort_by([(name, "ascending") for name in rows.column_names])
     if not len(source):
         return
     wanted = "t.capture_id = s.capture_id AND t.packet_no = s.packet_no AND t.sub_no = s.sub_no"

@@ -1,4 +1,4 @@
-"""Random histories over all commands on one machine, other programs and kills: at the end, tables as of a lake made from nothing."""
+"""Random histories over all commands on one machine: at the end, every table is as in a lake made from nothing."""
 
 from __future__ import annotations
 
