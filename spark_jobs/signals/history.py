@@ -22,8 +22,9 @@ from pcaplake.spark_jobs.common.event_loop import run_request
 from pcaplake.spark_jobs.common.sql import text_literal
 from pcaplake.worker.errors import Fatal
 from pcaplake.worker.lake.delta.log_store import LogStore
+from pcaplake.worker.lake.signal_tables import FOLDER, LOCAL, read_format, state_folder
 from pcaplake.worker.lake.store.store import ObjectMeta, Store
-from pcaplake.worker.signals.state import FOLDER, LOCAL, SERVED_BY_LOCAL, read_format, read_generation
+from pcaplake.worker.signals.state import SERVED_BY_LOCAL, read_generation
 
 
 def of_changed_frames(changes: DefinitionChanges, source: Source) -> str | None:
@@ -84,7 +85,7 @@ class StateFolder:
 
     def __init__(self, store: Store, generation: int) -> None:
         self._store, self.generation = store, generation
-        self.folder = f"{FOLDER}/{generation}"
+        self.folder = state_folder(generation)
         self._seen: ObjectMeta | None = None
 
     @classmethod

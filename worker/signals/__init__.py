@@ -5,5 +5,5 @@
     decode.py   files of frames -> files of signals, in threads
     run.py      a run: take over, decode again what changed, follow; every commit belongs to the newest run
 
-docs/adr/0024-signals-without-spark.md says what takes the place of ledger and committer.
+docs/adr/0043-signals-follow-the-rows.md says what takes the place of ledger and committer.
 """

@@ -119,8 +119,10 @@ class Planner:
         """None: a range that is begun cannot go on. Raises `LostVersions`."""
         if position.followed == UNKNOWN or (position.range is not None and position.range.whole):
             raise LostVersions(f"it is not known which frames of {self._tables[kind].table} are decoded")
-        until = newest + 1 if position.range is None else position.range.until
-        done = 0 if position.range is None else position.range.done
+        until, done = newest + 1, 0
+        # rule: a range that is begun is done before another one begins
+        if position.range is not None:
+            until, done = position.range.until, position.range.done
         changes = await self._read_changes(kind, position, until, newest)
         if done and not changes.exact:
             return None

@@ -21,10 +21,9 @@ from pcaplake.worker.lake.commit.history import APP_ID
 from pcaplake.worker.lake.delta.log_reader import LogReader
 from pcaplake.worker.lake.identity import read_identity
 from pcaplake.worker.lake.records import Manifest, manifest_path
+from pcaplake.worker.lake.signal_tables import LOCAL, SPARK, read_format, state_folder
 from pcaplake.worker.lake.store.store import ObjectMeta, Store
 
-FOLDER: Final = "_pcaplake/spark/signals"
-SPARK, LOCAL = 1, 2  # formats
 OTHER_RUN: Final = "another run of `pcaplake signals` has taken over this lake; its work continues there"
 SERVED_BY_LOCAL: Final = (
     "the signals of this lake are decoded by `pcaplake signals`, and one program at a time may do so: go on with that "
@@ -35,14 +34,6 @@ _SERVED_BY_SPARK: Final = (
     "`pcaplake-spark signals`. To change, stop that job and delete the folder {folder} of the lake; the next run decodes all "
     "frames again"
 )
-
-
-def read_format(data: bytes) -> int:
-    """The format of a state.json. Raises `ValueError` if it is none."""
-    content = json.loads(data)
-    if not isinstance(content, dict) or not isinstance(content.get("format"), int):
-        raise ValueError("it has no format")
-    return int(content["format"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +85,7 @@ class StateFile:
 
     def __init__(self, store: Store, generation: int) -> None:
         self._store, self.generation = store, generation
-        self.folder = f"{FOLDER}/{generation}"
+        self.folder = state_folder(generation)
         self._path = f"{self.folder}/state.json"
         self._seen: ObjectMeta | None = None
 

@@ -30,6 +30,7 @@ from pcaplake.worker.ingest.rebuild_files import read_same_content
 from pcaplake.worker.lake.config import Creation, LakeConfig
 from pcaplake.worker.lake.lake import Lake
 from pcaplake.worker.lake.records import Capture
+from pcaplake.worker.lake.signal_tables import state_folder
 from pcaplake.worker.lake.staging.window import Window
 from pcaplake.worker.runtime import Runtime
 from tests.worker import lakes
@@ -365,6 +366,8 @@ async def test_what_would_be_lost_is_refused(lost: str, tmp_path: Path) -> None:
     await ingest(lake, paths, Reader(profile=OLD, decoder_version="1", now=lambda: 0.0, raw=True))
     if lost == "signals":
         write_deltalake(lake / "signals", pa.table({"capture_id": ["a"]}))
+        (lake / state_folder(0)).mkdir(parents=True)
+        (lake / state_folder(0) / "state.json").write_text('{"format": 1}')  # of the Spark job
     how = Reader(profile=Profile() if lost == "profile" else NEW, decoder_version="1", now=lambda: 0.0)
     before = read_rows(lake)
     tally = await ingest(lake, paths, how, reread=True, accept_loss=lost == "signals")

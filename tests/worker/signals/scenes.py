@@ -6,6 +6,8 @@ Each scene ends with a check of every row. Before each commit is a step, too.
 from __future__ import annotations
 
 import asyncio
+import json
+import shutil
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -15,17 +17,18 @@ from typing import Any, Final
 from unittest import mock
 
 import pyarrow.parquet as pq
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
 from pcaplake.signals import Databases
+from pcaplake.signals.tables import SIGNALS_SCHEMA
 from pcaplake.worker.errors import Fatal, Retryable
 from pcaplake.worker.lake.delta.actions import Txn
-from pcaplake.worker.lake.delta.log_state import LAKE
 from pcaplake.worker.lake.delta.log_store import LogStore
 from pcaplake.worker.lake.store.store import Store
+from pcaplake.worker.signals.output import RUN_APP
 from tests.signals.databases import A_DBC, TWO_BUSES, databases
 from tests.signals.frame_files import fibex
-from tests.signals.lakes import SignalLake
+from tests.signals.lakes import BATCH, SignalLake
 from tests.worker.adapters.faults import Killed
 from tests.worker.signals.runs import decode
 
@@ -79,11 +82,6 @@ class Stage:
         """As another writer that replaces all rows by equal ones."""
         DeltaTable(str(self.lake.folder / "can_frames")).update({"source": "source"})
 
-    def add_batch(self, batch: int) -> None:
-        """The frames of CAN so far are from batches of pcaplake."""
-        log = LogStore(Store.open(str(self.lake.folder)))
-        asyncio.run(log.commit_transaction("can_frames", Txn(app_id=LAKE, version=batch), "WRITE"))
-
     def restore(self, version: int) -> int:
         """Another program restores the frames of CAN. Returns the version before."""
         table = DeltaTable(str(self.lake.folder / "can_frames"))
@@ -109,14 +107,14 @@ class Stage:
         assert wide == self.lake.expected_wide(self.versions[version], WIDE)
 
 
-def at(when: str, what: Callable[[], None]) -> Step:
-    """A step at which something happens, once."""
-    done = False
+def at(when: str, what: Callable[[], None], turn: int = 1) -> Step:
+    """A step at which something happens, once. `turn`: how often the step has come then."""
+    left = turn
 
     def step(name: str) -> None:
-        nonlocal done
-        if name == when and not done:
-            done = True
+        nonlocal left
+        left -= name == when
+        if name == when and left == 0:
             what()
 
     return step
@@ -269,34 +267,111 @@ def another_writer_replaces_rows(stage: Stage) -> None:
     stage.check()
 
 
+def rows_are_deleted(stage: Stage) -> None:
+    stage.fill()
+    stage.run()
+    DeltaTable(str(stage.lake.folder / "can_frames")).delete("capture_id = 'capture-001'")
+    stage.check()
+
+
+def new_rows_are_deleted_before_they_are_decoded(stage: Stage) -> None:
+    stage.fill()
+    stage.run()
+    stage.fill()
+    DeltaTable(str(stage.lake.folder / "can_frames")).delete("capture_id = 'capture-004' AND packet_no = 1")
+    stage.check()
+
+
+def rows_are_deleted_while_a_run_is_killed(stage: Stage) -> None:
+    """The deleted rows come back in a batch of pcaplake, after the versions that the killed run has begun."""
+    stage.fill()
+    stage.run()
+    frames = DeltaTable(str(stage.lake.folder / "can_frames"))
+    rows = frames.to_pyarrow_table(filters=[("capture_id", "=", "capture-001")])
+    frames.delete("capture_id = 'capture-001'")
+    stage.lake.can(2)
+    write_deltalake(frames.table_uri, rows, mode="append", commit_properties=BATCH)
+    stage.lake.can(2)
+    stage.run(step=at("after signals.commit can", kill, turn=2))  # the deleted rows, and the first appended file
+    stage.lake.can(2)
+    stage.check()
+
+
 def compaction(stage: Stage) -> None:
     stage.fill()
     stage.run()
     stage.fill()
     DeltaTable(str(stage.lake.folder / "can_frames")).optimize.compact()
     stage.fill()
+    before = set(DeltaTable(str(stage.lake.folder / "signals")).file_uris())
+    stage.check()
+    after = set(DeltaTable(str(stage.lake.folder / "signals")).file_uris())
+    assert before <= after, "rows that were only moved are replaced"
+
+
+def files_are_gone_before_they_are_read(stage: Stage) -> None:
+    stage.fill()
+    stage.run()
+    stage.fill()
+    frames = DeltaTable(str(stage.lake.folder / "can_frames"))
+    frames.delete("packet_no = 1")
+    frames.optimize.compact()
+    frames.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
     stage.check()
 
 
 def frames_are_lost_and_restored(stage: Stage) -> None:
     stage.fill()
-    stage.add_batch(0)
     stage.run()
-    stage.fill()
-    stage.add_batch(1)
+    whole = stage.restore(0)
     stage.run()
-    whole = stage.restore(1)
-    stage.run()
+    stage.check()
     stage.restore(whole)
     stage.check()
 
 
-def a_run_begins_while_frames_are_lost(stage: Stage) -> None:
+def the_table_of_frames_is_another_one(stage: Stage) -> None:
     stage.fill()
-    stage.add_batch(0)
-    whole = stage.restore(0)
     stage.run()
-    stage.restore(whole)
+    shutil.rmtree(stage.lake.folder / "can_frames")
+    stage.lake.can(3)
+    stage.lake.can(4)
+    stage.check()
+
+
+def rows_of_signals_are_deleted(stage: Stage) -> None:
+    stage.fill()
+    stage.run()
+    for name in ("signals", f"signals_{WIDE}"):
+        DeltaTable(str(stage.lake.folder / name)).delete("capture_id = 'capture-001' AND packet_no = 1")
+    stage.check()
+
+
+def signals_are_restored(stage: Stage) -> None:
+    stage.fill()
+    stage.run()
+    version = stage.lake.version("signals")
+    stage.fill()
+    stage.run()
+    DeltaTable(str(stage.lake.folder / "signals")).restore(version)
+    stage.check()
+
+
+def a_position_without_a_beginning(stage: Stage) -> None:
+    """Of the transactions of a table, a checkpoint of another program kept only some."""
+    stage.fill()
+    stage.run()
+    shutil.rmtree(stage.lake.folder / "signals")
+    state = json.loads((stage.lake.folder / STATE).read_text())["id"]
+    frames = DeltaTable(str(stage.lake.folder / "can_frames"))
+    txn = Txn(app_id=f"{RUN_APP}-can-{state}-{frames.metadata().id}", version=frames.version() + 1)
+
+    async def commit() -> None:
+        log = LogStore(Store.open(str(stage.lake.folder)))
+        await log.create("signals", SIGNALS_SCHEMA, partition_columns=["date"])
+        await log.commit_transaction("signals", txn, "WRITE")
+
+    asyncio.run(commit())
     stage.check()
 
 
@@ -332,8 +407,15 @@ SCENES: Final[Mapping[str, Callable[[Stage], None]]] = {
         killed_between_kinds,
         another_writer_replaces_rows,
         compaction,
+        rows_are_deleted,
+        new_rows_are_deleted_before_they_are_decoded,
+        rows_are_deleted_while_a_run_is_killed,
+        files_are_gone_before_they_are_read,
         frames_are_lost_and_restored,
-        a_run_begins_while_frames_are_lost,
+        the_table_of_frames_is_another_one,
+        rows_of_signals_are_deleted,
+        signals_are_restored,
+        a_position_without_a_beginning,
         a_file_is_read_in_part,
     )
 }

@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Final
 
 from pcaplake.signals.definitions import DefinitionState
-from pcaplake.worker.signals.frames import FrameTable
+from pcaplake.worker.lake.delta.actions import Txn
+from pcaplake.worker.lake.follow.changes import _ChangesReader
+from pcaplake.worker.lake.follow.table_files import TableFiles
+from pcaplake.worker.signals import follow
+from pcaplake.worker.signals.follow import Planner
 from pcaplake.worker.signals.output import Output
 from pcaplake.worker.signals.run import SignalsRun
 from pcaplake.worker.signals.state import SignalState
-from tests.mutants import DROP, NEVER, Becomes, Mutant, Through
+from tests.mutants import ALWAYS, DROP, NEVER, Argument, Becomes, Mutant
 
 MUTANTS: Final[Mapping[str, Mutant]] = {
     "the position stays where it was": Mutant(
         Output.add,
         "the position moves in the version that adds the rows",
-        Through(lambda txn: replace(txn, app_id="nobody", version=0)),
+        Argument(lambda txns: [Txn(app_id="nobody", version=0)], 1),
     ),
     "an older run commits": Mutant(Output._commit, "only the newest run commits", Becomes({})),
     "an older run takes the commit of another one for its own": Mutant(
         Output._commit, "a transaction that another run has committed is not this run's", NEVER
     ),
-    "an older run swaps rows": Mutant(Output.swap, "only the newest run swaps rows", Becomes(())),
+    "an older run swaps rows": Mutant(Output._swap, "only the newest run swaps rows", Becomes(())),
     "an older run begins a swap": Mutant(Output.read_snapshot, "an older run does not begin a swap", DROP),
     "files that VACUUM has deleted are committed": Mutant(
         Output._require_files, "only files that exist are committed", NEVER
@@ -45,16 +48,32 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
         "the rows of a slot are replaced together, because they do not say their cycle",
         NEVER,
     ),
-    "rows that another writer replaces are decoded twice": Mutant(
-        FrameTable._read_version, "a version that replaces rows adds no frames", NEVER
+    "rows that compaction moves are replaced": Mutant(_ChangesReader.apply_version, "compaction touches nothing", DROP),
+    "rows that another program replaces are new": Mutant(
+        _ChangesReader.apply_version, "only a batch of pcaplake appends files without a look at older rows", ALWAYS
     ),
-    "rows that compaction moves are decoded twice": Mutant(FrameTable._read_version, "compaction adds no frames", DROP),
-    "frames that come back are decoded twice": Mutant(FrameTable._read_version, "a RESTORE adds no frames", NEVER),
-    "a run begins while frames are lost": Mutant(
-        FrameTable.find_new_files, "no frames are decoded while a table lacks rows that may come back", NEVER
+    "a version that removes rows is skipped": Mutant(
+        _ChangesReader._touch, "rows that a version removes are touched", DROP
+    ),
+    "rows that another program adds are skipped": Mutant(
+        _ChangesReader._touch, "rows that another program adds are touched", DROP
+    ),
+    "rows of deleted files are forgotten": Mutant(
+        _ChangesReader._touch_days, "all rows of a day are touched if the files that changed are gone", DROP
+    ),
+    "rows that are replaced are appended too": Mutant(
+        follow._not_touched, "what is replaced is not appended too", Becomes([])
+    ),
+    "a killed run forgets what it has begun": Mutant(
+        Planner._plan_changes, "a range that is begun is done before another one begins", NEVER
+    ),
+    "a table begins with an older position": Mutant(
+        Output.begin,
+        "a table that begins has no older position, not even one that a checkpoint forgot only in part",
+        Becomes([]),
     ),
     "a file that was read in part is passed": Mutant(
-        FrameTable._read_batches, "a file has the rows that its log says, because the position moves past it", NEVER
+        TableFiles._read_batches, "a file has the rows that its log says, because the position moves past it", NEVER
     ),
 }
 
@@ -70,9 +89,13 @@ FOUND_BY: Final[Mapping[str, str]] = {
     "a wide table keeps rows of other definitions": "other_definitions",
     "definitions are not marked": "definitions_return_after_a_kill",
     "rows of other cycles of a slot stay": "other_cycles",
-    "rows that another writer replaces are decoded twice": "another_writer_replaces_rows",
-    "rows that compaction moves are decoded twice": "compaction",
-    "frames that come back are decoded twice": "frames_are_lost_and_restored",
-    "a run begins while frames are lost": "a_run_begins_while_frames_are_lost",
+    "rows that compaction moves are replaced": "compaction",
+    "rows that another program replaces are new": "frames_are_lost_and_restored",
+    "a version that removes rows is skipped": "frames_are_lost_and_restored",
+    "rows that another program adds are skipped": "frames_are_lost_and_restored",
+    "rows of deleted files are forgotten": "files_are_gone_before_they_are_read",
+    "rows that are replaced are appended too": "new_rows_are_deleted_before_they_are_decoded",
+    "a killed run forgets what it has begun": "rows_are_deleted_while_a_run_is_killed",
+    "a table begins with an older position": "a_position_without_a_beginning",
     "a file that was read in part is passed": "a_file_is_read_in_part",
 }

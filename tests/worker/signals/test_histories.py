@@ -23,7 +23,7 @@ from tests.worker.signals.runs import decode
 from tests.worker.signals.scenes import WIDE, Stage
 
 pytestmark = pytest.mark.slow
-HISTORIES = 24
+HISTORIES = 12
 STEPS = 8
 FRAMES = ("can_frames", "flexray_frames")
 TABLES = (*FRAMES, "signals", f"signals_{WIDE}")

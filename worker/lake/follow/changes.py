@@ -62,8 +62,13 @@ class _ChangesReader:
         self._removed = set[str]()  # paths, in any way
 
     async def apply_version(self, lines: Sequence[Json]) -> None:
-        # rule: compaction touches nothing
-        added = [line["add"] for line in lines if "add" in line and _changes_rows(line["add"])]
+        added = [
+            line["add"]
+            for line in lines
+            if "add" in line
+            # rule: compaction touches nothing
+            and _changes_rows(line["add"])
+        ]
         removed = [line["remove"] for line in lines if "remove" in line and _changes_rows(line["remove"])]
         self._removed |= {TableFile.from_action(line["remove"]).path for line in lines if "remove" in line}
         adds, removes = [list(map(TableFile.from_action, actions)) for actions in (added, removed)]
