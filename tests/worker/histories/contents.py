@@ -18,6 +18,7 @@ from tests.signals.someip.payload_writer import Writer
 from tests.signals.someip.wireshark_tables import TableWriter
 
 NAMES: Final = "abcd"  # of captures; those of the last letter have SOME/IP, the others CAN and J1939
+BROKEN: Final = "e"  # no capture, so it is quarantined
 PROFILES: Final = ("p0", "p1", "p2")
 DATABASES: Final = ("d0", "d1", "d2")
 WIDE: Final = ("Speed", "Vehicle.Changed")
@@ -40,6 +41,8 @@ buses: {chassis: [a, truck], body: [b, truck], "*": a}
 
 def capture(name: str, version: int) -> bytes:
     """The capture of a name in one of its contents; every second one is of the next day."""
+    if name == BROKEN:
+        return b"no capture"
     rng = Random(f"{name} {version}")
     start = captures.T0 + version % 2 * _DAY
     frames, link = (_datagrams(rng), 1) if name == NAMES[-1] else (_can_frames(rng, version), 227)

@@ -23,8 +23,8 @@ VOLATILE = ("ingested_at",)
 
 
 def read(lake: Path, table: str) -> pa.Table | None:
-    """All rows of a table; None if it never had any."""
-    if not any((lake / table).glob("*/*.parquet")):
+    """All rows of a table; None if it does not exist or never had any."""
+    if not any((lake / table).glob("*/*.parquet")) or not any((lake / table / "_delta_log").glob("*.json")):
         return None
     return DeltaTable(str(lake / table)).to_pyarrow_table()
 

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
+from urllib.parse import unquote
 
 from deltalake import DeltaTable, write_deltalake
 
@@ -58,14 +59,27 @@ def zorder(table: DeltaTable) -> None:
     table.optimize.z_order(["packet_no"])
 
 
+def tidy(table: DeltaTable) -> None:
+    """As a VACUUM that keeps nothing for older versions, but not for stages that are not committed."""
+    folder = Path(table.table_uri.removeprefix("file://"))
+    removed = set[str]()
+    for path in (folder / "_delta_log").glob("*.json"):
+        for line in path.read_text().splitlines():
+            removed |= {unquote(remove["path"]) for name, remove in json.loads(line).items() if name == "remove"}
+    for name in removed - {
+        str(Path(unquote(uri).removeprefix("file://")).relative_to(folder)) for uri in table.file_uris()
+    }:
+        (folder / name).unlink(missing_ok=True)
+
+
 STATEMENTS: Final[Mapping[str, Callable[[DeltaTable], None]]] = {
-    one.__name__: one for one in (delete, update, merge, append, truncate, overwrite, compact, zorder)
+    one.__name__: one for one in (delete, update, merge, append, truncate, overwrite, compact, zorder, tidy)
 }
-HARMLESS: Final = ("compact", "zorder", "overwrite")
+HARMLESS: Final = ("compact", "zorder", "overwrite", "tidy")
 
 
 def open_table(lake: Path, name: str) -> DeltaTable | None:
-    return DeltaTable(str(lake / name)) if (lake / name / "_delta_log").is_dir() else None
+    return DeltaTable(str(lake / name)) if any((lake / name / "_delta_log").glob("*.json")) else None
 
 
 def drop(lake: Path, name: str) -> None:

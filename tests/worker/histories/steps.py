@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import Final
 
-from .contents import DATABASES, NAMES, PROFILES, WIDE
+from .contents import BROKEN, DATABASES, NAMES, PROFILES, WIDE
 from .statements import FRAMES, SIGNALS, STATEMENTS
 
 _VERSIONS: Final = 6
@@ -21,6 +21,8 @@ _KINDS: Final = {  # how often
     "sql": 4,
     "derived": 2,
     "restore": 2,
+    "drop": 0.4,
+    "broken": 0.3,
     "undo": 2,
     "move": 0.7,
 }
@@ -39,7 +41,7 @@ class Draw:
         if not self.signals:
             weights |= {"signals": 0, "derived": 0}
         if not self.foreign:
-            weights |= {"sql": 0, "derived": 0, "restore": 0, "undo": 0}
+            weights |= {"sql": 0, "derived": 0, "restore": 0, "undo": 0, "drop": 0}
         for kind in self.rng.choices(list(weights), list(weights.values()), k=length):
             steps += getattr(self, f"_{kind}s")()
         return steps
@@ -69,7 +71,7 @@ class Draw:
         return [self._write(), f"beside {self._writes_of(one)}: {one} | {other}"]
 
     def _sqls(self) -> list[str]:
-        return [f"sql {self.rng.choice(FRAMES)} {self.rng.choice(list(STATEMENTS))}"]
+        return [f"sql {self.rng.choice(FRAMES)} {self.rng.choice(list(STATEMENTS))}", *self._often_signals()]
 
     def _deriveds(self) -> list[str]:
         """Changes a table that is made from others."""
@@ -79,9 +81,19 @@ class Draw:
 
     def _restores(self) -> list[str]:
         table, count = self.rng.choice(FRAMES), self.rng.randrange(1, 4)
-        between = [self._command()] if self.rng.random() < 0.5 else []
-        back = [f"undo {table}"] if self.rng.random() < 0.6 else []
+        between = [self._ingest()] if self.rng.random() < 0.3 else self._often_signals()
+        back = [f"undo {table}", *self._often_signals()] if self.rng.random() < 0.6 else []
         return [f"restore {table} {count}", *between, *back]
+
+    def _often_signals(self) -> list[str]:
+        """So that what was done before is not mixed with what comes."""
+        return [self._signals()] if self.signals and self.rng.random() < 0.6 else []
+
+    def _drops(self) -> list[str]:
+        return [f"sql {self.rng.choice(FRAMES)} drop"]
+
+    def _brokens(self) -> list[str]:
+        return [f"write {BROKEN} 0", self._ingest()]
 
     def _undos(self) -> list[str]:
         return [f"undo {self.rng.choice((*FRAMES, *SIGNALS))}"]

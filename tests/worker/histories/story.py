@@ -19,14 +19,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from deltalake.exceptions import DeltaError
+
 from pcaplake.signals import Databases
 
 from . import commands, statements
-from .contents import DATABASES, NAMES, WIDE, capture, write_settings
+from .contents import BROKEN, DATABASES, NAMES, WIDE, capture, write_settings
 from .oracle import SignalOracle, compare_lakes
 from .statements import FRAMES
 
-BLOCKED: Final = 3
+QUARANTINED, BLOCKED = 1, 3  # exit codes
 _ROUNDS: Final = 4  # of the commands that the doctor advises
 
 
@@ -114,12 +116,17 @@ class Story:
             return
         self._note(step)
         code = self._run(self._arguments(step))
-        if code and not (self.blocked and code == BLOCKED):
+        if code not in self._allowed(name):
             raise Wrong(f"exit code {code}")
-        if code == 0 and name == "ingest" and "overwrite" in words:
+        if code in (0, QUARANTINED) and name == "ingest" and "overwrite" in words:
             self._overwritten(words)
         if code == 0 and name == "signals":
             self._check_signals(words)
+
+    def _allowed(self, name: str) -> set[int]:
+        """Exit codes of a command."""
+        quarantined = {QUARANTINED} if name == "ingest" and BROKEN in self.ingested else set()
+        return {0} | quarantined | ({BLOCKED} if self.blocked else set())
 
     def _is_possible(self, step: str) -> bool:
         """Whether there is a capture to ingest, or a lake."""
@@ -131,7 +138,8 @@ class Story:
         return [name for name in names if (self.captures / f"{name}.pcap").exists()]
 
     def _overwritten(self, words: Sequence[str]) -> None:
-        self.ingested = set(self._named(words))
+        whole = not set(words) & set(NAMES)
+        self.ingested = {*self._named(words), *(BROKEN for path in self.captures.glob(f"{BROKEN}.*") if whole)}
         self.contents = {
             name: version
             for name, version in self.contents.items()
@@ -141,6 +149,8 @@ class Story:
         self.back.clear()
 
     def _check_signals(self, words: Sequence[str]) -> None:
+        if any(statements.open_table(self.lake, name) is None for name in FRAMES):
+            return  # as long as it may be restored, its signals stay
         wide = [word for word in words if word in WIDE]
         if self.databases not in self._oracles:
             known = Databases.from_file(self.folder / self.databases / "buses.yaml")
@@ -155,7 +165,7 @@ class Story:
         self._note(one)
         if how == "kill":
             code = commands.run_killed(self._arguments(one), self.log, number)
-            if code not in ({0, -9, BLOCKED} if self.blocked else {0, -9}):
+            if code not in (*self._allowed(one.split()[0]), -9):
                 raise Wrong(f"exit code {code}")
         else:
             self._note(other)
@@ -167,6 +177,9 @@ class Story:
     def _sql(self, name: str, statement: str) -> None:
         if statement == "drop":
             statements.drop(self.lake, name)
+            self.back.pop(name, None)
+            self.changed = self.changed or name in FRAMES
+            self.blocked = self.blocked or name in FRAMES
             return
         table = statements.open_table(self.lake, name)
         if table is None:
@@ -182,8 +195,11 @@ class Story:
         if table is None or not table.version():
             return
         now = table.version()
+        try:
+            table.restore(max(0, now - int(count)))
+        except DeltaError:  # its files are gone
+            return
         self.back.setdefault(name, (now, now + 1))
-        table.restore(max(0, now - int(count)))
         if name in FRAMES:
             self.blocked = True
 
@@ -195,7 +211,10 @@ class Story:
             return False
         if statements.written_by_pcaplake(self.lake, name, after):
             return False  # that would take out what came since
-        table.restore(before)
+        try:
+            table.restore(before)
+        except DeltaError:  # its files are gone
+            return False
         return True
 
     # -- places ---------------------------------------------------------------------------------------------------
@@ -236,8 +255,10 @@ class Story:
         self._require_healthy()
         right = self.folder / "right"
         mine, self.lake = self.lake, right
-        self._must(self._arguments(f"ingest --profile {profile}"))
-        self._must(self._arguments(last))
+        for command in (f"ingest --profile {profile}", last):
+            code = self._run(self._arguments(command))
+            if code not in (0, QUARANTINED):
+                raise Wrong(f"{command} of a lake made from nothing: exit code {code}")
         self.lake = mine
         if wrong := compare_lakes(mine, right, sorted(self.wide)):
             raise Wrong("not as a lake made from nothing: " + "; ".join(wrong))
@@ -247,7 +268,7 @@ class Story:
         doctor = ["doctor", "--lake", str(self.lake), "--repair", "--yes"]
         for attempt in range(_ROUNDS):
             code = self._run(self._arguments(f"ingest --replace-changed --reread --profile {profile}"))
-            if not code:
+            if code in (0, QUARANTINED):
                 self.blocked = False
                 return profile
             self._run(doctor)
@@ -258,10 +279,6 @@ class Story:
                 for table in FRAMES:
                     self._run([*doctor, "--accept-loss", table])
         raise Wrong(f"the last ingest ends with exit code {code}")
-
-    def _must(self, arguments: list[str]) -> None:
-        if code := self._run(arguments):
-            raise Wrong(f"{arguments[0]} of a lake made from nothing: exit code {code}")
 
     def _require_healthy(self) -> None:
         doctor = ["doctor", "--lake", str(self.lake)]
