@@ -1,12 +1,17 @@
-"""Checks that all tables have the same rows of a capture: those of its newest content, as one run has decoded them."""
+"""Checks that all tables have the same rows of a capture: those of its newest content, as one run has decoded them, with the
+signals of these rows.
+"""
 
 from __future__ import annotations
 
+from pcaplake.signals.tables import SIGNALS
 from pcaplake.worker.admin.case import Case
 from pcaplake.worker.lake.commit.replaced import tables_behind
 from pcaplake.worker.lake.commit.swaps import read_notes
 from pcaplake.worker.lake.delta.log_store import LogStore
+from pcaplake.worker.lake.signal_tables import is_served_by_spark
 from pcaplake.worker.plain_text import counted
+from pcaplake.worker.signals.outdated import find_outdated_signals
 
 from .findings import Finding, ok, warning
 
@@ -37,4 +42,20 @@ async def check_swapped_rows(case: Case) -> list[Finding]:
             "`pcaplake ingest --reread` or `pcaplake-spark replace` is active, or was interrupted",
             "if no such run is active, run it again with the same captures: it swaps the rows in the other tables too",
         )
+    ]
+
+
+async def check_signals(case: Case) -> list[Finding]:
+    """Find out whether `pcaplake signals` would change rows. It looks at new frames when it runs, so these are no finding."""
+    log = LogStore(case.store, lock_table=case.lock_table)
+    if await log.read_version(SIGNALS) < 0:
+        return [ok("the lake has no signals")]
+    if await is_served_by_spark(case.store, await case.generation_in_use()):
+        return [ok("the Spark job decodes the signals, and follows only new frames")]
+    outdated = await find_outdated_signals(case.store, log)
+    if not outdated:
+        return [ok("the signals are those of the frames that were there when they were decoded last")]
+    return [
+        warning(text, "run `pcaplake signals` with the same databases: it decodes these frames again")
+        for text in outdated
     ]

@@ -23,7 +23,7 @@ from .checks_files import check_files
 from .checks_lake import check_lake_json, check_ledger
 from .checks_lock_table import check_lock_entries, check_lock_table
 from .checks_queue import QueueClients, check_queue
-from .checks_replaced import check_replaced_contents, check_swapped_rows
+from .checks_replaced import check_replaced_contents, check_signals, check_swapped_rows
 from .checks_returned import check_returned_captures
 from .checks_rows import check_removed_rows
 from .checks_services import (
@@ -55,6 +55,7 @@ CHECKS: Mapping[str, Check] = {  # the first ones open what the others need
     "returned": check_returned_captures,
     "replaced": check_replaced_contents,
     "swapped": check_swapped_rows,
+    "signals": check_signals,
     "pending": check_pending_stages,
     "files": check_files,
 }

@@ -1,0 +1,58 @@
+"""What `pcaplake signals` would do to a lake, for the doctor. Reads logs, and files whose rows changed."""
+
+from __future__ import annotations
+
+from pcaplake.parser.schemas import TABLES as FRAME_TABLES
+from pcaplake.signals.sources import TABLES
+from pcaplake.signals.tables import SIGNALS
+from pcaplake.worker.lake.delta.log_reader import LogReader
+from pcaplake.worker.lake.delta.log_store import LogStore
+from pcaplake.worker.lake.follow.changes import read_changes
+from pcaplake.worker.lake.follow.table_files import LostVersions, TableFiles
+from pcaplake.worker.lake.store.store import Store
+from pcaplake.worker.plain_text import counted
+from pcaplake.worker.runtime import Runtime
+
+from .output import LONG, Output
+from .state import StateFile, read_generation
+
+
+async def find_outdated_signals(store: Store, log: LogStore) -> list[str]:
+    """Why rows of the table `signals` differ from what the frames give now; new frames do not count.
+
+    Raises `Fatal` if the Spark job decodes the signals of the lake, or if their state cannot be read.
+    """
+    state = await StateFile(store, await read_generation(store, log)).load()
+    if state is None:
+        return [f"{SIGNALS} is of another state of the lake"]
+    output = Output(store, log, LONG, state.id, Runtime())
+    if not await output.has_begun():
+        return [f"{SIGNALS} was dropped, or is of another state of the lake"]
+    found = [await _describe_changes(store, log, output, table) for table in TABLES.values()]
+    return [text for text in (*found, await _describe_changes_of_others(log, output)) if text]
+
+
+async def _describe_changes(store: Store, log: LogReader, output: Output, table: str) -> str:
+    table_id, newest = await log.read_table_id(table), await log.read_version(table)
+    if table_id is None:
+        return ""
+    kind = next(kind for kind, name in TABLES.items() if name == table)
+    position = await output.read_position(kind, table_id)
+    if position.followed <= 0 and position.range is None:
+        return ""  # a new table
+    try:
+        files = TableFiles(store, table, FRAME_TABLES[table].schema)
+        changes = await read_changes(store, files, range(max(position.followed, 0), newest + 1))
+    except LostVersions as error:
+        return str(error)
+    days = len(changes.touched.days)
+    return f"rows of {table} changed on {counted(days, 'day')} since their signals were decoded" if days else ""
+
+
+async def _describe_changes_of_others(log: LogReader, output: Output) -> str:
+    try:
+        versions = range(await output.read_checked(), await log.read_version(SIGNALS) + 1)
+        touched = await output.read_changes_of_others(versions)
+    except LostVersions as error:
+        return str(error)
+    return f"another program changed rows of {SIGNALS}" if touched else ""
