@@ -106,21 +106,21 @@ def run_killed(arguments: Sequence[str], log: Path, number: int) -> int:
     return _end(_start(arguments, log, number, "SIGKILL"))
 
 
-def run_beside(arguments: Sequence[str], log: Path, number: int, other: Callable[[], int]) -> tuple[int, int]:
-    """A command that waits before its `number`-th write until another one has ended -> both exit codes.
+def run_beside(arguments: Sequence[str], log: Path, number: int, act: Callable[[], None]) -> int:
+    """A command that waits before its `number`-th write until something else has been done -> its exit code.
 
-    If it has fewer writes, the other one comes after it.
+    If it has fewer writes, that comes after it.
     """
     process = _start(arguments, log, number, "SIGSTOP")
     pid, deadline = process.pid or 0, time.monotonic() + _WAIT
     while process.exitcode is None and _state(pid) != "T" and time.monotonic() < deadline:
         time.sleep(0.002)
     try:
-        code = other()
+        act()
     finally:
         if process.exitcode is None:
             os.kill(pid, signal.SIGCONT)
-    return _end(process), code
+    return _end(process)
 
 
 def _state(pid: int) -> str:

@@ -68,6 +68,8 @@ class Draw:
 
     def _besides(self) -> list[str]:
         one, other = self._command(), self._command()
+        if self.foreign and self.rng.random() < 0.5:
+            other = self.rng.choice((self._sqls, self._restores, self._deriveds, self._drops))()[0]
         return [self._write(), f"beside {self._writes_of(one)}: {one} | {other}"]
 
     def _sqls(self) -> list[str]:
@@ -90,7 +92,7 @@ class Draw:
         return [self._signals()] if self.signals and self.rng.random() < 0.6 else []
 
     def _drops(self) -> list[str]:
-        return [f"sql {self.rng.choice(FRAMES)} drop"]
+        return [f"sql {self.rng.choice((*FRAMES, 'quarantine'))} drop"]
 
     def _brokens(self) -> list[str]:
         return [f"write {BROKEN} 0", self._ingest()]
@@ -127,6 +129,8 @@ class Draw:
 
     def _signals(self) -> str:
         words = ["signals", "--databases", self.rng.choice((DATABASES[0], *DATABASES))]
+        if self.rng.random() < 0.4:
+            words += ["--batch-size", "1"]
         for message in WIDE:
             if self.rng.random() < 0.4:
                 words += ["--wide", message]

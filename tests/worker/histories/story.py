@@ -6,7 +6,8 @@ ingest --profile p1 --reread                of the whole folder; `ingest a b ...
 signals --databases d1 --wide Speed
 maintain
 kill 7: ingest --profile p1                 before its seventh write
-beside 7: ingest --profile p1 | maintain    the second one runs while the first one waits before its seventh write
+beside 7: ingest --profile p1 | maintain    the second one runs while the first one waits before its seventh write;
+                                                instead of it any other step, such as `sql signals delete`
 sql can_frames delete                       a statement of another program; `sql signals drop`
 restore can_frames 2                        to two versions before; `undo can_frames` goes back
 move, copy                                  to another folder, with `doctor --repair --adopt --yes`
@@ -15,12 +16,14 @@ move, copy                                  to another folder, with `doctor --re
 from __future__ import annotations
 
 import shutil
+import signal
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from deltalake.exceptions import DeltaError
 
+from pcaplake.parser.schemas import TABLES
 from pcaplake.signals import Databases
 
 from . import commands, statements
@@ -28,6 +31,7 @@ from .contents import BROKEN, DATABASES, NAMES, WIDE, capture, write_settings
 from .oracle import SignalOracle, compare_lakes
 from .statements import FRAMES
 
+COMMANDS: Final = ("ingest", "signals", "maintain")
 QUARANTINED, BLOCKED = 1, 3  # exit codes
 _ROUNDS: Final = 4  # of the commands that the doctor advises
 
@@ -67,11 +71,10 @@ class Story:
     # -- steps ----------------------------------------------------------------------------------------------------
     def run(self, step: str) -> None:
         name, _, rest = step.partition(" ")
-        if name in ("kill", "beside"):
-            number, _, command = rest.partition(":")
-            self._disturbed(name, int(number), command)
-        elif name in ("ingest", "signals", "maintain"):
+        if name in COMMANDS:
             self._command(step)
+        elif name in ("kill", "beside"):
+            getattr(self, f"_{name}")(rest)
         else:
             getattr(self, f"_{name}")(*rest.split())
 
@@ -158,28 +161,39 @@ class Story:
         if wrong := self._oracles[self.databases].compare(self.lake, wide):
             raise Wrong("not the signals of the frames that are there: " + "; ".join(wrong))
 
-    def _disturbed(self, how: str, number: int, command: str) -> None:
-        one, _, other = (text.strip() for text in command.partition("|"))
-        if not self._is_possible(one) or (other and not (self._is_possible(other) and self.lake.exists())):
+    def _kill(self, text: str) -> None:
+        number, _, command = text.partition(": ")
+        if not self._is_possible(command):
             return
-        self._note(one)
-        if how == "kill":
-            code = commands.run_killed(self._arguments(one), self.log, number)
-            if code not in (*self._allowed(one.split()[0]), -9):
-                raise Wrong(f"exit code {code}")
-        else:
-            self._note(other)
-            commands.run_beside(
-                self._arguments(one), self.log, number, lambda: self._run(self._arguments(other))
-            )  # either may end because of the other one
+        self._note(command)
+        code = commands.run_killed(self._arguments(command), self.log, int(number))
+        if code not in (*self._allowed(command.split()[0]), -signal.SIGKILL):
+            raise Wrong(f"exit code {code}")
+
+    def _beside(self, text: str) -> None:
+        """Either command may end with an error because of the other one."""
+        number, _, both = text.partition(": ")
+        command, _, other = both.partition(" | ")
+        if not self.lake.exists() or not self._is_possible(command):
+            return
+        self._note(command)
+
+        def act() -> None:
+            if other.split()[0] not in COMMANDS:
+                self.run(other)
+            elif self._is_possible(other):
+                self._note(other)
+                self._run(self._arguments(other))
+
+        commands.run_beside(self._arguments(command), self.log, int(number), act)
 
     # -- other programs -------------------------------------------------------------------------------------------
     def _sql(self, name: str, statement: str) -> None:
         if statement == "drop":
             statements.drop(self.lake, name)
             self.back.pop(name, None)
-            self.changed = self.changed or name in FRAMES
-            self.blocked = self.blocked or name in FRAMES
+            self.changed = self.changed or name in TABLES
+            self.blocked = self.blocked or name in TABLES
             return
         table = statements.open_table(self.lake, name)
         if table is None:
@@ -276,7 +290,7 @@ class Story:
                 attempt
             ):  # then each capture is read again with another profile, because no other count tells what it lacks
                 profile = "final"
-                for table in FRAMES:
+                for table in (*FRAMES, "quarantine"):
                     self._run([*doctor, "--accept-loss", table])
         raise Wrong(f"the last ingest ends with exit code {code}")
 
