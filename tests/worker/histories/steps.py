@@ -36,7 +36,7 @@ class Draw:
         self.signals, self.foreign, self.reread = signals, foreign, reread
 
     def history(self, length: int) -> list[str]:
-        steps = [self._write() for _ in range(self.rng.randrange(1, 4))] + [self._ingest()]
+        steps = [self._write() for _ in range(self.rng.randrange(1, 4))] + [self._ingest(), *self._often_signals()]
         weights = dict(_KINDS)
         if not self.signals:
             weights |= {"signals": 0, "derived": 0}
@@ -73,7 +73,8 @@ class Draw:
         return [self._write(), f"beside {self._writes_of(one)}: {one} | {other}"]
 
     def _sqls(self) -> list[str]:
-        return [f"sql {self.rng.choice(FRAMES)} {self.rng.choice(list(STATEMENTS))}", *self._often_signals()]
+        more = [self._write(), self._ingest()] if self.rng.random() < 0.3 else []
+        return [*more, f"sql {self._frames()} {self.rng.choice(list(STATEMENTS))}", *self._often_signals()]
 
     def _deriveds(self) -> list[str]:
         """Changes a table that is made from others."""
@@ -82,10 +83,14 @@ class Draw:
         return [self.rng.choice((restored, *(f"sql {table} {one}" for one in (*STATEMENTS, "drop"))))]
 
     def _restores(self) -> list[str]:
-        table, count = self.rng.choice(FRAMES), self.rng.randrange(1, 4)
+        table, count = self._frames(), self.rng.randrange(1, 4)
         between = [self._ingest()] if self.rng.random() < 0.3 else self._often_signals()
         back = [f"undo {table}", *self._often_signals()] if self.rng.random() < 0.6 else []
         return [f"restore {table} {count}", *between, *back]
+
+    def _frames(self) -> str:
+        """A table of frames; most often the one that has rows with every profile."""
+        return self.rng.choice((FRAMES[0], *FRAMES))
 
     def _often_signals(self) -> list[str]:
         """So that what was done before is not mixed with what comes."""
