@@ -117,11 +117,10 @@ def _file_schema(layout: Layout, table: FrameTable) -> pa.Schema:
 
 
 def _share_files(files: Sequence[TableFile], threads: int) -> list[list[TableFile]]:
-    """The files of each thread, with about the same number of bytes."""
-    shares: list[list[TableFile]] = [[] for _ in range(min(threads, len(files)))]
-    sizes = [0] * len(shares)
+    """The files of each thread, in their order, with about the same number of bytes."""
+    sizes = [0] * min(threads, len(files))
+    chosen = dict[str, int]()
     for file in sorted(files, key=lambda file: -file.size):
-        least = sizes.index(min(sizes))
-        shares[least].append(file)
+        least = chosen[file.path] = sizes.index(min(sizes))
         sizes[least] += file.size
-    return shares
+    return [[file for file in files if chosen[file.path] == share] for share in range(len(sizes))]

@@ -44,10 +44,9 @@ async def read_everything(lake: Path) -> dict[str, object]:
     found["raw"] = await asyncio.to_thread(_have_raw_bytes, store, ids)
     found["counts"] = {name: counts.rows for name, counts in (await count_tables(store)).items()}
     for kind in ("can", "lin"):
-        frames = FrameTable(store, LogStore(store), kind)
-        new = await frames.find_new_files(None)
-        assert new is not None
-        batches = [batch for file in new.files for batch in frames.read_frames(file)]
+        frames = FrameTable(store, kind)
+        live = await frames.list_live(await LogStore(store).read_version(SOURCES[kind]))
+        batches = [batch for file in live for batch in frames.read(file, COLUMNS[kind])]
         schema = TABLES[SOURCES[kind]].schema
         assert all(batch.schema.types == [schema.field(name).type for name in COLUMNS[kind]] for batch in batches)
         found[f"frames of {kind}"] = sorted_rows(batches)

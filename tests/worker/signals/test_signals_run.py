@@ -145,6 +145,22 @@ class TestNewFrames:
         decode(lake, known)
         assert lake.signals() == lake.expected(known)
 
+    def test_of_shared_files_only_the_rows_of_changed_captures_are_decoded(
+        self, lake: SignalLake, known: Databases
+    ) -> None:
+        captures = [lake.can(4) for _ in range(6)]
+        frames = DeltaTable(str(lake.folder / "can_frames"))
+        frames.optimize.compact()  # three captures are in each of its two files
+        decode(lake, known)
+        DeltaTable(str(lake.folder / "signals")).optimize.compact()
+        of_one = 4 * lake.table("signals").num_rows // 24
+        frames.delete(f"capture_id = '{captures[0]}' AND packet_no = 4")
+        assert decode(lake, known).rows == of_one * 3 // 4
+        frames.update({"bus": "'2'"}, predicate=f"capture_id = '{captures[1]}'")
+        frames.restore(frames.version() - 1)
+        assert decode(lake, known).rows == 3 * of_one  # an UPDATE does not say of which captures it is
+        assert lake.signals() == lake.expected(known)
+
     def test_many_versions_without_files_move_the_position(self, lake: SignalLake, known: Databases) -> None:
         lake.can(2)
         decode(lake, known)

@@ -71,7 +71,7 @@ class TableFiles:
         self._live: tuple[int, list[TableFile]] | None = None
 
     async def list_live(self, version: int) -> list[TableFile]:
-        """All files at a version, by day and path. Raises `LostVersions` if the log no longer has it."""
+        """All files at a version, by day and time. Raises `LostVersions` if the log no longer has it."""
         if self._live is None or self._live[0] != version:
             self._live = (version, await asyncio.to_thread(self._list_live, version))
         return self._live[1]
@@ -102,7 +102,7 @@ class TableFiles:
             )
             for add in adds.select(columns).to_pylist()
         ]
-        return sorted(files, key=lambda file: (file.partition_values.get("date") or "", file.path))
+        return sorted(files, key=lambda file: (file.partition_values.get("date") or "", file.first or 0, file.path))
 
     async def find_missing(self, files: Sequence[TableFile]) -> list[TableFile]:
         """Those of the files that were deleted."""
