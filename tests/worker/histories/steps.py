@@ -85,7 +85,7 @@ class Draw:
     def _restores(self) -> list[str]:
         table, count = self._frames(), self.rng.randrange(1, 4)
         between = [self._ingest()] if self.rng.random() < 0.3 else self._often_signals()
-        back = [f"undo {table}", *self._often_signals()] if self.rng.random() < 0.6 else []
+        back = [f"undo {table}", *self._often_signals()] if self.rng.random() < 0.6 else [f"forget {table}"]
         return [f"restore {table} {count}", *between, *back]
 
     def _frames(self) -> str:

@@ -9,7 +9,8 @@ kill 7: ingest --profile p1                 before its seventh write
 beside 7: ingest --profile p1 | maintain    the second one runs while the first one waits before its seventh write;
                                                 instead of it any other step, such as `sql signals delete`
 sql can_frames delete                       a statement of another program; `sql signals drop`
-restore can_frames 2                        to two versions before; `undo can_frames` goes back
+restore can_frames 2                        to two versions before; `undo can_frames` goes back, but not after
+                                                `forget can_frames`
 move, copy                                  to another folder, with `doctor --repair --adopt --yes`
 """
 
@@ -214,8 +215,13 @@ class Story:
         except DeltaError:  # its files are gone
             return
         self.back.setdefault(name, (now, now + 1))
-        if name in FRAMES:
+        if name in TABLES:
             self.blocked = True
+
+    def _forget(self, name: str) -> None:
+        """The user does not go back, but has the captures read again."""
+        if self.back.pop(name, None):
+            self.changed = self.changed or name in TABLES
 
     def _undo(self, name: str) -> bool:
         """Whether the table is as before the RESTORE."""
@@ -254,7 +260,7 @@ class Story:
         """What a user does to have everything right, and the comparison with a lake made from nothing."""
         if not self.lake.exists():
             return
-        for name in [name for name in self.back if name in FRAMES]:
+        for name in [name for name in self.back if name in TABLES]:
             self.changed = not self._undo(name) or self.changed
         for name in self.ingested:  # a user restores them from the archive
             self._write(name, str(self.contents[name]))
@@ -282,9 +288,11 @@ class Story:
         doctor = ["doctor", "--lake", str(self.lake), "--repair", "--yes"]
         for attempt in range(_ROUNDS):
             code = self._run(self._arguments(f"ingest --replace-changed --reread --profile {profile}"))
-            if code in (0, QUARANTINED):
-                self.blocked = False
+            if code in (0, QUARANTINED) and not self.blocked:
                 return profile
+            if code in (0, QUARANTINED):  # rows of removed contents may have come back, which the doctor would tell
+                self.blocked = False
+                continue
             self._run(doctor)
             if (
                 attempt
