@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import shutil
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -244,7 +244,7 @@ class Story:
     def _copy(self) -> None:
         self._settle_at_another_place(shutil.copytree)
 
-    def _settle_at_another_place(self, how) -> None:  # type: ignore[no-untyped-def]
+    def _settle_at_another_place(self, how: Callable[[Path, Path], object]) -> None:
         if not self.lake.exists():
             return
         self.places += 1
