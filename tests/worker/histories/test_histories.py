@@ -9,7 +9,7 @@ import pytest
 from .histories import failure, history
 
 IN_CI = 20
-_LONGEST = 3  # drawn steps, each of up to four commands; `make histories` has longer ones
+_LONGEST = 2  # drawn steps, each of up to four commands; `make histories` has longer ones
 _TWO_BATCHES = ("write b 1", "ingest --profile p0", "write c 1", "ingest --profile p0", "signals --databases d0")
 CHOSEN = {
     "rows of a removed content arrive when its table is unblocked": (
