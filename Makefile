@@ -9,6 +9,7 @@ KERNELS := $(wildcard parser/*.py parser/*/*.py parser/*/*/*.py signals/someip/*
 JARS := $(shell find spark_jobs/logstore/src/main -name '*.java') spark_jobs/pom.xml spark_jobs/logstore/pom.xml
 DEMO_SECONDS ?= 60
 MINUTES ?= 5
+HISTORIES ?= 1000
 PROCESSES ?= 2
 PYTEST = $(BIN)/pytest --numprocesses $(PROCESSES) --dist loadscope
 LONG := $(BIN)/pytest -o faulthandler_timeout=0
@@ -102,9 +103,13 @@ bench-spark: setup $(VENV)/.jars ## cost of the Spark jobs while a fleet runs (d
 torture: setup $(VENV)/.tools $(VENV)/.jars ## kill an ingest at 200 random moments; run a fleet with every fault on both local AWS engines
 	$(LONG) tests/worker/test_kill.py tests/worker/test_fleet_model.py tests/worker/lake/commit/test_model.py --torture --moments 200 --schedules 20000
 	$(LONG) tests/worker/signals --torture --moments 50
+	$(MAKE) histories
 	$(LONG) tests/integration --torture
 	$(LONG) tests/spark_jobs --torture
 	PCAPLAKE_TEST_AWS=localstack $(LONG) tests/integration --torture
+
+histories: setup ## random histories over all commands on one machine, with kills and statements of other programs (HISTORIES=1000)
+	$(BIN)/python -m tests.worker.histories --count $(HISTORIES) --processes $(PROCESSES)
 
 test-stores: setup ## kill an ingest 30 times on Azurite, MinIO and the local S3; builds MinIO from Go's module proxy (takes minutes)
 	CI=1 $(LONG) tests/integration/test_object_stores.py --torture --moments 30
@@ -161,4 +166,4 @@ clean: ## delete all build products and demo data, but not your lakes and captur
 	rm -rf *.egg-info
 	find parser signals worker spark_jobs src tests bench docs -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help setup unit k8s-bin test-k8s test-stores dist release-check images demo demo-fleet docs test check lint types architecture bench bench-guard bench-commit bench-parquet bench-fleet bench-spark jars torture soak soak-spark fuzz local-up local-down lock clean
+.PHONY: help setup unit k8s-bin test-k8s test-stores dist release-check images demo demo-fleet docs test check lint types architecture bench bench-guard bench-commit bench-parquet bench-fleet bench-spark jars torture histories soak soak-spark fuzz local-up local-down lock clean

@@ -1,0 +1,94 @@
+"""What the tables must hold: the signals of the frames that are there, and all of a lake made from nothing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+
+from pcaplake.parser.schemas import TABLES
+from pcaplake.signals import Databases
+from pcaplake.signals.decoder import SignalDecoder
+from pcaplake.signals.sources import TABLES as SOURCES
+from pcaplake.signals.sources import Source
+from pcaplake.signals.tables import CATALOG, SIGNALS, wide_table_name
+from pcaplake.signals.wide import source_of_message
+
+VOLATILE = ("ingested_at", "first_seen")
+
+
+def read(lake: Path, table: str) -> pa.Table | None:
+    """All rows of a table; None if it does not exist or never had any."""
+    if not any((lake / table).rglob("*.parquet")) or not any((lake / table / "_delta_log").glob("*.json")):
+        return None
+    return DeltaTable(str(lake / table)).to_pyarrow_table()
+
+
+def texts(rows: pa.Table | pa.RecordBatch | None) -> Counter[str]:
+    """All columns of all rows; as text, because NaN is not equal to itself."""
+    made = [] if rows is None else rows.to_pylist()
+    return Counter(repr(sorted((name, value) for name, value in row.items() if name not in VOLATILE)) for row in made)
+
+
+class SignalOracle:
+    """The signals of frames by the decoder alone."""
+
+    def __init__(self, databases: Databases) -> None:
+        self._databases = databases
+        self._decoders: dict[tuple[Source, str | None], SignalDecoder] = {}
+
+    def _decode(self, lake: Path, wide: str | None) -> Iterator[pa.Table]:
+        """From the frames that are there now."""
+        for kind in SOURCES if wide is None else [source_of_message(self._databases, wide)]:
+            decoder = self._decoders.get((kind, wide))
+            if decoder is None:
+                decoder = self._decoders[kind, wide] = SignalDecoder(self._databases, kind, wide)
+            rows = read(lake, SOURCES[kind])
+            for batch in [] if rows is None else rows.to_batches():
+                yield decoder.decode(batch)
+
+    def compare(self, lake: Path, wide: Collection[str]) -> list[str]:
+        """What is wrong in `signals` and these wide tables, if the frames are right.
+
+        Frames of a capture that has no row in `captures` yet may have their signals, or not.
+        """
+        captures = read(lake, "captures")
+        known = pa.array([], pa.string()) if captures is None else captures["capture_id"].combine_chunks()
+        wrong = []
+        for message in (None, *wide):
+            table = SIGNALS if message is None else wide_table_name(message)
+            expected, late, found = Counter[str](), Counter[str](), texts(read(lake, table))
+            for rows in self._decode(lake, message):
+                ready = pc.is_in(rows.column("capture_id").cast(pa.string()), known)
+                expected += texts(rows.filter(ready))
+                late += texts(rows.filter(pc.invert(ready)))
+            wrong += describe(table, expected, found - (late & (found - expected)))
+        return wrong
+
+
+def compare_lakes(lake: Path, right: Path, wide: Collection[str]) -> list[str]:
+    """What differs from a lake made from nothing, except that it records losses of whole tables that were accepted."""
+    wrong = []
+    for name in (*TABLES, SIGNALS, CATALOG, *map(wide_table_name, wide)):
+        found = read(lake, name)
+        if found is not None and name == "quarantine":
+            of_table = pc.match_substring(found["uri"], f"/{lake.parent.name}/lake")
+            found = found.filter(pc.invert(pc.and_(of_table, pc.equal(found["error"], "accepted_loss"))))
+        wrong += describe(name, texts(read(right, name)), texts(found))
+    return wrong
+
+
+def describe(table: str, expected: Counter[str], found: Counter[str]) -> list[str]:
+    lacking, more = expected - found, found - expected
+    if not lacking and not more:
+        return []
+    rows: list[Any] = [*list(lacking)[:1], *list(more)[:1]]
+    return [
+        f"{table}: {lacking.total()} rows are missing and {more.total()} are too many, of {expected.total()}: "
+        + " ... ".join(rows)
+    ]
