@@ -193,13 +193,16 @@ def tecmp_frame(r: Random) -> bytes:
 
 
 def bus_frames(link_type: int, seed: int, count: int) -> list[bytes]:
-    """Frames without faults, and without DLCs of 9 to 15, of which Wireshark 4.0 takes the CRC for data."""
+    """Frames without faults, without DLCs of 9 to 15, of which Wireshark 4.0 takes the CRC for data, and without entries of TECMP
+    that have flags and no bytes, which it does not show.
+    """
     r, found = Random(seed), list[bytes]()
     while len(found) < count:
         made = tecmp_frame(r) if link_type == 1 else frames.MAKERS[link_type](r)
         rows, summary = compare.read(pcap([made], link_type))
         is_long = (row["dlc"] > row["data_len"] for row in rows.get("can_frames", ()) if not row["fd"])
-        if not summary.faults and not any(is_long):
+        is_empty = (row[name] is None for name in ("can_id", "lin_id") for row in rows.get(f"{name[:3]}_frames", ()))
+        if not summary.faults and not any(is_long) and not any(is_empty):
             found.append(made)
     return found
 
@@ -220,6 +223,7 @@ def test_golden_bus_frames_as_tshark_reads_them(tmp_path: Path, link_type: int) 
         for case in GOLDEN["good"]
         if case["link_type"] == link_type and any(table in case["rows"] for table in tables)
         if link_type != 1 or case["name"].startswith("TECMP")  # Wireshark 4.0 does not know the others
+        if "of length 0" not in case["name"]  # nor does it show these
     ]
     path = tmp_path / "golden.pcap"
     path.write_bytes(pcap(golden, link_type))
