@@ -116,7 +116,13 @@ GROUP_ROWS = (
     Rows(
         "can_frames",
         STALK,
-        {"can_id": STALK.value, "source": MEMBER("tecmp"), "data_len": MEMBER.length, "error_class": GROUP.id},
+        {
+            "can_id": STALK.value,
+            "source": MEMBER("tecmp"),
+            "data_len": MEMBER.length,
+            "dlc": ((MEMBER.length + 5).where(MEMBER.kind.between(0, 1)), MEMBER.kind),
+            "error_class": GROUP.id,
+        },
     ),
 )
 PACKETS = Rows("packets", None, {n: packets.ROWS[0].columns[n] for n in ("captured_len", "original_len", "protocol")})
