@@ -17,11 +17,13 @@ from typing import TYPE_CHECKING
 from pcaplake.parser.capture.reader import DECODED
 from pcaplake.spark_jobs.backfill.driver import Driver
 from pcaplake.spark_jobs.backfill.executor import Work
+from pcaplake.spark_jobs.common.job import NO_LAKE, Invocation
 from pcaplake.spark_jobs.common.lake_tables import read_table, union_frames
 from pcaplake.spark_jobs.common.sql import text_literal
 from pcaplake.worker import VERSION
 from pcaplake.worker.captures.source import Sources
 from pcaplake.worker.config.routes import Route, Routes
+from pcaplake.worker.config.service_settings import FleetSettings
 from pcaplake.worker.config.settings import WrongSetting
 from pcaplake.worker.errors import Fatal
 from pcaplake.worker.lake.identity import local_file_uri
@@ -202,6 +204,27 @@ def require_profiles(chosen: CaptureSelection) -> None:
             "bus names and vehicle ids would be lost. Give --profile or the workers' routes, or accept the loss with "
             "--without-profile"
         )
+
+
+def load_settings(invocation: Invocation, profile: Path | None) -> tuple[FleetSettings, str]:
+    """The settings, and the lake whose captures are replaced: `--lake`, `lake` of the settings, or that of their routes.
+
+    Raises WrongSetting if no lake is named, if the routes lead to several, or for a profile beside routes.
+    """
+    settings = FleetSettings.load(invocation.config)
+    if settings.routes is None:
+        settings = invocation.load_settings(profile=profile)
+        if settings.lake is None:
+            raise WrongSetting(NO_LAKE)
+        return settings, settings.lake
+    if profile is not None:
+        raise WrongSetting(
+            f"--profile: the routes in {settings.routes} name the profile of each capture; change it there"
+        )
+    lakes = settings.load_routes().lake_uris
+    if invocation.lake is None and len(lakes) > 1:
+        raise WrongSetting(f"the routes lead to {len(lakes)} lakes: name one of {', '.join(lakes)} with --lake")
+    return settings, invocation.lake or lakes[0]
 
 
 def routes_to_lake(work: Work, store: Store) -> Routes:

@@ -57,7 +57,7 @@ from pcaplake.worker.lake.store.store import Store
 from pcaplake.worker.plain_text import counted
 from pcaplake.worker.stderr import say as say_line
 
-from .choose import NOTHING_TO_REPLACE, choose_captures, require_profiles, routes_to_lake
+from .choose import NOTHING_TO_REPLACE, choose_captures, load_settings, require_profiles, routes_to_lake
 from .executor import CaptureToReplace, DecodedCapture, decode_captures
 from .signals import SignalReplacer, SignalReplacerConfig, has_signals
 from .swap import swap_all_tables
@@ -288,10 +288,7 @@ def command(
       pcaplake-spark replace s3://fleet-raw/a/drive-7.pcap --config fleet.yaml
       pcaplake-spark replace --where "outcome = 'quarantined'" --config fleet.yaml
     """
-    settings = invocation.load_settings(profile=profile)
-    target = settings.lake
-    if target is None:
-        raise WrongSetting(job.NO_LAKE)
+    settings, target = load_settings(invocation, profile)
     if signals.databases is not None and signals.leave_signals:
         raise WrongSetting("--databases replaces the signals and --leave-signals keeps them: give one of the two")
     if signals.wait_for_signals is not None and signals.databases is None:
