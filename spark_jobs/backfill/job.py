@@ -102,7 +102,7 @@ class BackfillReport:
     def exit_code(self) -> int:
         if self.failed:
             return job.FATAL
-        return job.QUARANTINED if self.quarantined or self.returned.get("quarantined") else 0
+        return job.INCOMPLETE if self.quarantined or self.returned.get("quarantined") else 0
 
 
 def run(

@@ -54,7 +54,7 @@ from .spark_errors import explain_spark_error, is_spark_error
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-QUARANTINED, USAGE, FATAL, INTERRUPTED = 1, 2, 3, 130  # as worker/cli/app.py
+INCOMPLETE, USAGE, FATAL, INTERRUPTED = 1, 2, 3, 130  # as worker/cli/app.py
 NO_LAKE = "no lake: give --lake URI, or set PCAPLAKE_LAKE"
 _INTERRUPTED = "interrupted: what is committed stays; run the job again to continue"
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from pcaplake.spark_jobs.backfill.executor import Work
+from pcaplake.worker.captures.objects import Changed, Gone
 from pcaplake.worker.captures.reference import reference_from_capture
 from pcaplake.worker.captures.source import Sources
 from pcaplake.worker.ingest.pipeline import Reader
@@ -31,13 +32,15 @@ class CaptureToReplace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodedCapture:
-    """`files`: by table, below the folder of the run. `problem`: why the rows of the capture are not replaced."""
+    """`files`: by table, below the folder of the run. `problem`: why the rows of the capture are not replaced; `gone`: because
+    its object was deleted or has another content."""
 
     capture_id: str
     uri: str
     files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     rows: Mapping[str, int] = field(default_factory=dict)
     problem: str | None = None
+    gone: bool = False
 
 
 def decode_captures(work: Work, folder: str, parts: Iterable[Iterable[CaptureToReplace]]) -> Iterator[DecodedCapture]:
@@ -66,5 +69,9 @@ def decode_captures(work: Work, folder: str, parts: Iterable[Iterable[CaptureToR
                 yield runner.run(decode_capture(wanted.capture, readers[wanted.route], window))
             except Exception as error:  # noqa: BLE001 -- also errors of the decoder
                 window.abandon()
-                problem = str(error) or repr(error)
-                yield DecodedCapture(capture_id=wanted.capture.capture_id, uri=wanted.capture.uri, problem=problem)
+                yield DecodedCapture(
+                    capture_id=wanted.capture.capture_id,
+                    uri=wanted.capture.uri,
+                    problem=str(error) or repr(error),
+                    gone=isinstance(error, Gone | Changed),
+                )

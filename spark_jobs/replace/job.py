@@ -90,7 +90,8 @@ class ReplaceOptions:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplaceReport:
     """`done`: up to date before this run. `waiting`: not committed to every table yet; run it again later. `unknown`: names
-    that match no capture. `failed`: could not be read, and keep their old rows. `rows`: new rows by table."""
+    that match no capture. `failed`: could not be read, and keep their old rows. `gone`: their objects were deleted or have
+    another content, so they keep their rows for good. `rows`: new rows by table."""
 
     lake: str
     replaced: int
@@ -98,13 +99,14 @@ class ReplaceReport:
     waiting: tuple[str, ...]
     unknown: tuple[str, ...]
     failed: Mapping[str, str]
+    gone: Mapping[str, str]
     rows: Mapping[str, int]
     signals: bool
     seconds: float
 
     @property
     def exit_code(self) -> int:
-        return job.FATAL if self.failed or self.unknown or self.waiting else 0
+        return job.FATAL if self.failed or self.unknown or self.waiting else job.INCOMPLETE if self.gone else 0
 
 
 def run(
@@ -153,7 +155,7 @@ def run(
         if signals is not None:
             signals.note_versions()
         rows: Counter[str] = Counter()
-        failed: dict[str, str] = {}
+        failed, gone = dict[str, str](), dict[str, str]()
         replaced = 0
         (inside,) = work.routes.lake_uris
 
@@ -166,9 +168,9 @@ def run(
             part = chosen.wanted[start : start + options.at_once]
             folder = f"{FOLDER}/{uuid.uuid4().hex}"
             read = _decode_on_executors(spark, lake, folder, work, part)
-            failed |= {one.uri: one.problem for one in read if one.problem is not None}
             for one in read:
                 if one.problem is not None:
+                    (gone if one.gone else failed)[one.uri] = one.problem
                     say(f"not replaced: {one.uri}: {one.problem}")
             good = [one for one in read if one.problem is None]
             if good:
@@ -189,6 +191,7 @@ def run(
         waiting=tuple(chosen.waiting),
         unknown=tuple(chosen.unknown),
         failed=failed,
+        gone=gone,
         rows=dict(sorted(rows.items())),
         signals=signals is not None,
         seconds=round(clock() - started, 3),
@@ -281,7 +284,8 @@ def command(
     rows. You can stop or kill the job at any time and run it again. A capture is up to date, and skipped, if this decoder and
     profile have read it and each of its rows is in its table once; so rows that a table has lost are restored.
 
-    Exit codes: 0 done, 2 wrong usage or settings, 3 stopped or some captures could not be replaced, 130 Ctrl-C or SIGTERM.
+    Exit codes: 0 done, 1 the contents of some captures are gone, so they keep their rows, 2 wrong usage or settings, 3 stopped
+    or some captures could not be replaced, 130 Ctrl-C or SIGTERM.
 
     Examples:
 

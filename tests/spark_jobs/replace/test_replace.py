@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 import sqlite3
 import threading
@@ -453,8 +454,9 @@ def test_what_cannot_be_replaced_stays(place: Place, tmp_path: Path) -> None:
         moved.rename(second)
     assert report.waiting == (f"file://{first.resolve()}",)
     assert report.unknown == (f"file://{tmp_path.resolve()}/nothing.pcap",)
-    assert list(report.failed) == [f"file://{second.resolve()}"]
-    assert report.replaced == 0
+    assert (list(report.gone), report.failed) == ([f"file://{second.resolve()}"], {})
+    assert (report.replaced, report.exit_code) == (0, 3)
+    assert dataclasses.replace(report, waiting=(), unknown=()).exit_code == 1  # also if these are never there again
     assert {name: place.table(name) for name in TABLES} == before
 
 
