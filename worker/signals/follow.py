@@ -49,13 +49,14 @@ class Unit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """`units` in their order. `table_id`: of the frames. `why`: why all frames are decoded. `resumes`: the range of an earlier
-    run, after which newer versions follow."""
+    """`units` in their order, after which the versions of the frames below `until` are followed. `table_id`: of the frames.
+    `why`: why all frames are decoded. `resumes`: the range of an earlier run, after which newer versions follow."""
 
     output: Output
     kind: Source
-    table_id: str = ""
-    units: Sequence[Unit] = ()
+    table_id: str
+    until: int
+    units: Sequence[Unit]
     why: str = ""
     resumes: bool = False
 
@@ -71,8 +72,8 @@ class Planner:
     def __init__(self, store: Store, log: LogReader, tables: Mapping[Source, FrameTable], batch_bytes: int) -> None:
         self._store, self._log, self._tables, self._batch_bytes = store, log, tables, batch_bytes
 
-    async def plan(self, output: Output, kind: Source, *, whole: str = "") -> Plan | None:
-        """What happened to the frames since the last run; None: there is no table. `whole`: why all of them are decoded.
+    async def plan(self, output: Output, kind: Source) -> Plan | None:
+        """What happened to the frames since the last run; None: there is no table.
 
         Raises `Fatal` if the table of frames is an older copy of the one that was followed.
         """
@@ -90,27 +91,17 @@ class Planner:
             )
         if position.followed == UNKNOWN and position.range is None and await _is_empty(output):
             position = Position(followed=0)
-        plan = None
-        if not whole:
-            try:
-                plan = await self._plan_changes(output, kind, table_id, position, newest)
-                whole = "" if plan is not None else f"files of {table.table} were deleted"
-            except LostVersions as error:
-                whole = str(error)
-        return plan or await self._plan_whole(output, kind, table_id, position, newest, whole)
+        try:
+            plan = await self._plan_changes(output, kind, table_id, position, newest)
+            why = f"files of {table.table} were deleted"
+        except LostVersions as error:
+            plan, why = None, str(error)
+        return plan or await self._plan_whole(output, kind, table_id, position, newest, why)
 
     async def read_position(self, output: Output, kind: Source) -> Position | None:
         """How far the frames are followed; None: there is no table."""
         table_id = await self._log.read_table_id(self._tables[kind].table)
         return None if table_id is None else await output.read_position(kind, table_id)
-
-    async def plan_rows(self, output: Output, kind: Source, touched: Touched) -> Plan | None:
-        """Replace the rows of these frames by those that they give now; None: no frames are followed. Raises `LostVersions`."""
-        position = output.positions.get(kind)
-        if position is None or position.followed <= 0:
-            return None
-        units = [await self._replace_rows(output, kind, position.followed, touched, day) for day in touched.days]
-        return Plan(output=output, kind=kind, units=units)
 
     # -- what changed ---------------------------------------------------------------------------------------------------
     async def _plan_changes(
@@ -124,7 +115,9 @@ class Planner:
         if position.range is not None:
             until, done = position.range.until, position.range.done
         changes = await self._read_changes(kind, position, until, newest)
-        if done and not changes.exact:
+        begun = position.range is not None
+        # rule: a range goes on only if all of its files are there
+        if begun and (not changes.exact or await self._tables[kind].find_missing(changes.appended[done:])):
             return None
         units = list[Unit]()
         if not done:
@@ -136,7 +129,7 @@ class Planner:
             units.append(Unit(files=files, only=_not_touched(files, changes.touched), then=then))
         if units or position.followed == 0 or until - position.followed >= EMPTY_VERSIONS:
             units = _end_with(units, Position(followed=until))
-        return Plan(output=output, kind=kind, table_id=table_id, units=units, resumes=until <= newest)
+        return Plan(output=output, kind=kind, table_id=table_id, until=until, units=units, resumes=until <= newest)
 
     async def _read_changes(self, kind: Source, position: Position, until: int, newest: int) -> Changes:
         table = self._tables[kind]
@@ -151,14 +144,16 @@ class Planner:
         return Changes(appended=live)
 
     async def _replace_rows(self, output: Output, kind: Source, until: int, touched: Touched, day: Day) -> Unit:
-        live = await self._tables[kind].list_live(until - 1)
-        files = [
+        files, condition = await self.find_touched(kind, until, touched, day), touched.condition(day)
+        return Unit(files=files, only=condition, replaced=condition & of_rows(output, kind))
+
+    async def find_touched(self, kind: Source, until: int, touched: Touched, day: Day) -> list[TableFile]:
+        """The files that may have touched rows of a day, in the version before `until`. Raises `LostVersions`."""
+        return [
             file
-            for file in live
+            for file in await self._tables[kind].list_live(until - 1)
             if (not file.has_one_day or file.day == day) and touched.may_be_in(day, file.first, file.last)
         ]
-        condition = touched.condition(day)
-        return Unit(files=files, only=condition, replaced=condition & of_rows(output, kind))
 
     # -- everything -----------------------------------------------------------------------------------------------------
     async def _plan_whole(
@@ -191,9 +186,16 @@ class Planner:
             )
             for ordinal, condition, files in sorted(parts, key=lambda part: part[0])
         ]
-        if position.followed < until:
-            units = _end_with(units, Position(followed=until))
-        return Plan(output=output, kind=kind, table_id=table_id, units=units, why=why, resumes=until <= newest)
+        units = _end_with(units, Position(followed=until))
+        return Plan(
+            output=output,
+            kind=kind,
+            table_id=table_id,
+            until=until,
+            units=units,
+            why=why,
+            resumes=until <= newest,
+        )
 
     async def _can_go_on(self, table: FrameTable, until: int, newest: int) -> bool:
         now = {file.path for file in await table.list_live(newest)}

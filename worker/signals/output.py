@@ -105,11 +105,11 @@ class Output:
 
     async def begin(self, adds: Sequence[AddFile] = (), position: Sequence[Txn] = ()) -> None:
         """Replace all rows, which are of another state, by these files. `position`: after them, of the only kind."""
-        table, begun = self.layout.table, Txn(app_id=self._app_id(), version=0)
-        own = Txn(app_id=OWN, version=await self._log.read_version(table) + 1)
+        begun = Txn(app_id=self._app_id(), version=0)
+        own = Txn(app_id=OWN, version=await self._log.read_version(self.layout.table) + 1)
         # rule: a table that begins has no older position, not even one that a checkpoint forgot only in part
-        old = [app for app in await self._log.read_transactions(table) if self._state_id in app and app != begun.app_id]
-        forgotten = [Txn(app_id=app, version=0) for app in old if app not in {txn.app_id for txn in position}]
+        old = [app for app in await self._position_apps() if app not in {txn.app_id for txn in position}]
+        forgotten = [Txn(app_id=app, version=0) for app in old]
         await self._commit(adds, [begun, own, *forgotten, *position], expected=self._number, overwrite=True)
 
     async def read_position(self, kind: Source, table_id: str) -> Position:
@@ -121,13 +121,33 @@ class Output:
         self.positions[kind] = Position.from_numbers(*numbers)
         return self.positions[kind]
 
-    def position_txns(self, kind: Source, table_id: str, position: Position) -> list[Txn]:
-        """The transactions that say this."""
+    async def position_txns(self, kind: Source, table_id: str, position: Position) -> list[Txn]:
+        """The transactions that say this, and that no other table of this kind is followed any more."""
         followed = Txn(app_id=self._app_id(kind, table_id), version=position.followed)
-        if position.range is None:
-            return [followed]
-        begun = Txn(app_id=self._app_id(kind, table_id, "range"), version=position.range.to_number())
-        return [begun] if position.followed == UNKNOWN else [begun, followed]
+        txns = [followed]
+        if position.range is not None:
+            begun = Txn(app_id=self._app_id(kind, table_id, "range"), version=position.range.to_number())
+            txns = [begun] if position.followed == UNKNOWN else [begun, followed]
+        # rule: a table that comes back in the place of another one has no position
+        others = [app for app in await self._position_apps(kind) if table_id not in app]
+        return [*txns, *(Txn(app_id=app, version=0) for app in others)]
+
+    async def _position_apps(self, kind: str = "") -> list[str]:
+        """The applications of positions that are not forgotten, of one kind or of all."""
+        known = await self._log.read_transactions(self.layout.table)
+        return [
+            app
+            for app, version in known.items()
+            if version and app.startswith(f"{RUN_APP}-{kind}") and self._state_id in app
+        ]
+
+    async def find_missing_sources(self) -> list[Source]:
+        """The sources whose frames were followed, and whose table does not exist any more."""
+        return [
+            kind
+            for kind in self.layout.kinds
+            if await self._position_apps(kind) and await self._log.read_version(TABLES[kind]) < 0
+        ]
 
     async def add(self, adds: Sequence[AddFile], txns: Sequence[Txn]) -> None:
         """Add files, and move a position, in one version. Raises TransactionConflict if another run is newer."""

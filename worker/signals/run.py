@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import date
 
 import pyarrow.compute as pc
 
@@ -33,6 +34,7 @@ from pcaplake.worker.lake.delta.errors import TransactionConflict
 from pcaplake.worker.lake.delta.log_store import LogStore
 from pcaplake.worker.lake.follow.position import Position
 from pcaplake.worker.lake.follow.table_files import LostVersions, TableFile
+from pcaplake.worker.lake.follow.touched import COLUMNS, Day, Touched
 from pcaplake.worker.lake.identity import refuse_lake_with_lock_table
 from pcaplake.worker.lake.store.store import Store
 from pcaplake.worker.plain_text import counted
@@ -195,7 +197,8 @@ class SignalsRun:
         files = await table.list_live(newest)
         self._count_files(files)
         decoded = await self._decode(output, kind, files)
-        await output.begin(decoded.adds, output.position_txns(kind, table_id, Position(followed=newest + 1)))
+        position = await output.position_txns(kind, table_id, Position(followed=newest + 1))
+        await output.begin(decoded.adds, position)
         self._count_rows(output, decoded)
 
     @property
@@ -244,18 +247,19 @@ class SignalsRun:
     # -- frames -------------------------------------------------------------------------------------------------------
     async def _follow(self) -> None:
         """Bring the tables up to date with the frames as they are now. An interrupt ends it after a batch."""
-        again = True
+        again, whole = True, set[str]()
         while again and not self.stopped.is_set():
             again = False
             for plan in [plan for output in self._outputs for plan in await self._plan(output)]:
                 again = again or plan.resumes
+                whole |= {plan.output.layout.table} if plan.why else set()
                 await self._execute(plan)
         for output in self._outputs:
             if not self.stopped.is_set():
-                await self._check(output)
+                await self._check(output, made_again=output.layout.table in whole)
 
-    async def _plan(self, output: Output, whole: str = "") -> list[Plan]:
-        plans = {kind: await self._planner.plan(output, kind, whole=whole) for kind in output.layout.kinds}
+    async def _plan(self, output: Output) -> list[Plan]:
+        plans = {kind: await self._planner.plan(output, kind) for kind in output.layout.kinds}
         if output is self._long:
             described = described_sources(self._options.databases)
             self.tally.missing = [TABLES[kind] for kind, plan in plans.items() if plan is None and kind in described]
@@ -271,38 +275,70 @@ class SignalsRun:
             if self.stopped.is_set():
                 return
             await self._execute_unit(plan, unit)
+        # also if no version after the position changed a row: files of older versions may be gone
+        plan.output.positions[plan.kind] = Position(followed=plan.until)
 
     async def _execute_unit(self, plan: Plan, unit: Unit) -> None:
         output, kind = plan.output, plan.kind
         decoded = await self._decode(output, kind, unit.files, unit.only)
-        txns = [] if unit.then is None else output.position_txns(kind, plan.table_id, unit.then)
+        txns = [] if unit.then is None else await output.position_txns(kind, plan.table_id, unit.then)
         if unit.replaced is None:
             await output.add(decoded.adds, txns)
         else:
             self._runtime.step(f"before {output.layout.table}.replace {kind}")
             await output.replace(unit.replaced, columns_of_rows(output), decoded.adds, txns)
-        if unit.then is not None:
-            output.positions[kind] = unit.then
         self.tally.batches += bool(unit.files) and output is self._long
         self._count_rows(output, decoded)
         self._runtime.step(f"after {output.layout.table}.commit {kind}")
 
-    async def _check(self, output: Output) -> None:
-        """Make the rows again that other programs changed in a table of this run."""
-        newest = await self._log.read_version(output.layout.table)
-        checked = await output.read_checked()
+    async def _check(self, output: Output, *, made_again: bool) -> None:
+        """Make the rows again that other programs changed in a table of this run. `made_again`: all rows are, just now."""
+        newest, checked = await self._log.read_version(output.layout.table), await output.read_checked()
+        touched = Touched()
         try:
             touched = await output.read_changes_of_others(range(checked, newest + 1))
-            plans = [await self._planner.plan_rows(output, kind, touched) for kind in output.layout.kinds if touched]
+        except LostVersions as error:
+            if not made_again or checked >= 0:
+                self._say(f"{error}: decoding all frames again, for {output.layout.table}")
+                touched = await self._find_all_days(output)
+        else:
             if touched:
                 self._say(f"other programs changed rows of {output.layout.table}: decoding their frames again")
-        except LostVersions as error:
-            plans = list[Plan | None](await self._plan(output, whole=str(error)))
-        for plan in plans:
-            if plan is not None:
-                await self._execute(plan)
-        if not self.stopped.is_set() and (plans or newest - checked >= EMPTY_VERSIONS):
+        for day in touched.days:
+            if self.stopped.is_set():
+                return
+            await self._replace_day(output, touched, day)
+        # rule: rows are made again when the frames that they lack are there again
+        if touched and await output.find_missing_sources():
+            return
+        if touched or checked < 0 or newest - checked >= EMPTY_VERSIONS:
             await output.record_checked(newest + 1)
+
+    async def _replace_day(self, output: Output, touched: Touched, day: Day) -> None:
+        """Of all sources in one transaction: a row that another program wrote may be of none."""
+        adds, condition = list[AddFile](), touched.condition(day)
+        for kind, position in output.positions.items():
+            if position.followed > 0:
+                files = await self._planner.find_touched(kind, position.followed, touched, day)
+                self._count_files(files)
+                decoded = await self._decode(output, kind, files, condition)
+                self._count_rows(output, decoded)
+                adds += decoded.adds
+        self._runtime.step(f"before {output.layout.table}.replace")
+        await output.replace(condition, COLUMNS, adds)
+        self._runtime.step(f"after {output.layout.table}.replace")
+
+    async def _find_all_days(self, output: Output) -> Touched:
+        """Of the table, and of the frames that are followed."""
+        touched = Touched()
+        days = [file.partition_values.get("date") for file in (await output.read_snapshot()).files.live.values()]
+        for day in set(days):
+            touched.add_day(None if day is None else date.fromisoformat(day))
+        for kind, position in output.positions.items():
+            if position.followed > 0:
+                for one in await self._tables[kind].list_days(position.followed - 1):
+                    touched.add_day(one)
+        return touched
 
     async def _decode(
         self, output: Output, kind: Source, files: Sequence[TableFile], only: pc.Expression | None = None

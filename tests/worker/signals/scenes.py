@@ -339,6 +339,60 @@ def the_table_of_frames_is_another_one(stage: Stage) -> None:
     stage.check()
 
 
+def a_table_of_frames_comes_back(stage: Stage) -> None:
+    stage.fill()
+    stage.run()
+    frames, aside = stage.lake.folder / "can_frames", stage.lake.folder.parent / "aside"
+    frames.rename(aside)
+    stage.lake.can(3)
+    stage.check()
+    shutil.rmtree(frames)
+    aside.rename(frames)
+    stage.check()
+
+
+def files_are_gone_before_a_killed_run_goes_on(stage: Stage) -> None:
+    stage.fill()
+    stage.run()
+    for _ in range(3):
+        stage.lake.can(2)
+    stage.run(step=at("after signals.commit can", kill))
+    frames = DeltaTable(str(stage.lake.folder / "can_frames"))
+    frames.optimize.compact()
+    frames.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+    stage.check()
+
+
+def older_files_are_gone(stage: Stage) -> None:
+    """Compaction moves no position, and the files that it replaced are deleted."""
+    stage.fill()
+    stage.run()
+    frames = DeltaTable(str(stage.lake.folder / "can_frames"))
+    frames.optimize.compact()
+    frames.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+    DeltaTable(str(stage.lake.folder / "signals")).delete("packet_no = 1")
+    stage.check()
+    stage.check("other factor")
+
+
+def rows_are_deleted_while_their_frames_are_away(stage: Stage) -> None:
+    stage.fill()
+    stage.run()
+    frames, aside = stage.lake.folder / "can_frames", stage.lake.folder.parent / "aside"
+    frames.rename(aside)
+    DeltaTable(str(stage.lake.folder / "signals")).delete("packet_no = 1")
+    stage.run()
+    aside.rename(frames)
+    stage.check()
+
+
+def rows_of_signals_lose_their_source(stage: Stage) -> None:
+    stage.fill()
+    stage.run()
+    DeltaTable(str(stage.lake.folder / "signals")).update({"can_id": "NULL"}, predicate="packet_no = 1")
+    stage.check()
+
+
 def rows_of_signals_are_deleted(stage: Stage) -> None:
     stage.fill()
     stage.run()
@@ -413,6 +467,11 @@ SCENES: Final[Mapping[str, Callable[[Stage], None]]] = {
         files_are_gone_before_they_are_read,
         frames_are_lost_and_restored,
         the_table_of_frames_is_another_one,
+        a_table_of_frames_comes_back,
+        files_are_gone_before_a_killed_run_goes_on,
+        older_files_are_gone,
+        rows_are_deleted_while_their_frames_are_away,
+        rows_of_signals_lose_their_source,
         rows_of_signals_are_deleted,
         signals_are_restored,
         a_position_without_a_beginning,

@@ -67,6 +67,15 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
     "a killed run forgets what it has begun": Mutant(
         Planner._plan_changes, "a range that is begun is done before another one begins", NEVER
     ),
+    "files that are gone are read for ever": Mutant(
+        Planner._plan_changes, "a range goes on only if all of its files are there", NEVER
+    ),
+    "a table that comes back counts as followed": Mutant(
+        Output.position_txns, "a table that comes back in the place of another one has no position", Becomes([])
+    ),
+    "rows without frames count as made again": Mutant(
+        SignalsRun._check, "rows are made again when the frames that they lack are there again", NEVER
+    ),
     "a table begins with an older position": Mutant(
         Output.begin,
         "a table that begins has no older position, not even one that a checkpoint forgot only in part",
@@ -96,6 +105,9 @@ FOUND_BY: Final[Mapping[str, str]] = {
     "rows of deleted files are forgotten": "files_are_gone_before_they_are_read",
     "rows that are replaced are appended too": "new_rows_are_deleted_before_they_are_decoded",
     "a killed run forgets what it has begun": "rows_are_deleted_while_a_run_is_killed",
+    "files that are gone are read for ever": "files_are_gone_before_a_killed_run_goes_on",
+    "a table that comes back counts as followed": "a_table_of_frames_comes_back",
+    "rows without frames count as made again": "rows_are_deleted_while_their_frames_are_away",
     "a table begins with an older position": "a_position_without_a_beginning",
     "a file that was read in part is passed": "a_file_is_read_in_part",
 }

@@ -33,13 +33,15 @@ class OpenRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position:
-    """The versions below `followed` are done; UNKNOWN: it is not known. `range`: the range that is begun after them."""
+    """The versions below `followed` are done; UNKNOWN: it is not known, 0: none. `range`: the range that is begun after them."""
 
     followed: int = UNKNOWN
     range: OpenRange | None = None
 
     @classmethod
     def from_numbers(cls, followed: int, begun: int) -> Position:
-        """From the versions of the two transactions; -1: there is none."""
+        """From the versions of the two transactions; -1: there is none. 0 and no range: it was forgotten."""
         known = OpenRange.from_number(begun) if begun >= 0 else None
-        return cls(followed=followed, range=known if known is not None and known.until > followed else None)
+        if known is not None and known.until > followed:
+            return cls(followed=followed, range=known)
+        return cls(followed=followed or UNKNOWN)

@@ -21,7 +21,7 @@ from pcaplake.worker.lake.staging.stage_files import StageFiles
 from pcaplake.worker.lake.store.store import Store
 from pcaplake.worker.plain_text import describe_library_error
 
-from .touched import Day
+from .touched import COLUMNS, Day, summarize
 
 ROWS_AT_ONCE: Final = 8_192
 
@@ -75,6 +75,14 @@ class TableFiles:
         if self._live is None or self._live[0] != version:
             self._live = (version, await asyncio.to_thread(self._list_live, version))
         return self._live[1]
+
+    async def list_days(self, version: int) -> set[Day]:
+        """The days of all rows at a version. If `date` is no partition, it reads that column. Raises as `list_live`, `read`."""
+        live = await self.list_live(version)
+        if all(file.has_one_day for file in live):
+            return {file.day for file in live}
+        found = await asyncio.to_thread(summarize, (batch for file in live for batch in self.read(file, COLUMNS)))
+        return {day for day, _ in found}
 
     def _list_live(self, version: int) -> list[TableFile]:
         try:
