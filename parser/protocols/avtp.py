@@ -234,7 +234,7 @@ CAN_LAYERS, IMPOSSIBLE_CAN = zip(
 )
 ACF_LIN = _message_layer(LinMessage, "acf_lin", LIN, 8)
 ACF_FLEXRAY: Layer = _message_layer(FlexRayMessage, "acf_flexray", FLEXRAY, 254)
-ACF_FLEXRAY.expect = lambda h: (ACF.len <= _units(FlexRayMessage, 254)) & (h.frame_id >= 1)
+ACF_FLEXRAY.expect = lambda h: (ACF.len <= _units(FlexRayMessage, 254)) & (ACF_FLEXRAY.frame_id >= 1)
 
 
 def _xl_layers(packet: type[dpkt.Packet], name: str, kind: int, part: KeySpace) -> tuple[Layer, Layer, Layer]:

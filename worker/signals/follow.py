@@ -75,7 +75,8 @@ class Planner:
     async def plan(self, output: Output, kind: Source) -> Plan | None:
         """What happened to the frames since the last run; None: there is no table.
 
-        Raises `Fatal` if the table of frames is an older copy of the one that was followed.
+        Raises `Fatal` if the table of frames is an older copy of the one that was followed, or has features of Delta that
+        hide rows of its files.
         """
         table = self._tables[kind]
         newest = await self._log.read_version(table.table)
@@ -83,7 +84,12 @@ class Planner:
         position = await self.read_position(output, kind)
         if position is None or table_id is None:
             return None
-        if position.followed > newest + 1:
+        if await self._log.read_reader_version(table.table) > 1:
+            raise Fatal(
+                f"{table.table} has features that change which rows its files have, such as deletion vectors: `pcaplake doctor` "
+                "says how to remove them"
+            )
+        if max(position.followed, 0 if position.range is None else position.range.until) > newest + 1:
             raise Fatal(
                 f"{table.table} has version {newest}, and its signals were decoded up to version {position.followed - 1}: the "
                 f"table was restored from an older copy. Delete the table {output.layout.table} of the lake; then the next run "

@@ -200,7 +200,7 @@ class Output:
         table, schema = self.layout.table, self.layout.schema
         # so that everybody sees whose version it is
         txns = txns or [Txn(app_id=RUN_APP, version=self._number)]
-        self.version = (await self._log.swap_files(table, adds, swap, txns=txns, schema=schema)).version
+        await self._note_version((await self._log.swap_files(table, adds, swap, txns=txns, schema=schema)).version)
 
     async def read_snapshot(self) -> Snapshot:
         """The live files. Raises Fatal if another run is newer."""
@@ -247,12 +247,15 @@ class Output:
         # rule: a transaction that another run has committed is not this run's
         if done.already:
             raise TransactionConflict(f"{table}: another run has committed {txn.app_id} {txn.version}")
-        self.version = done.version
-        if done.version % _CHECKPOINT_VERSIONS == 0:
+        await self._note_version(done.version)
+
+    async def _note_version(self, version: int) -> None:
+        self.version = version
+        if version % _CHECKPOINT_VERSIONS == 0:
             try:
-                await self._log.checkpoint(table)
+                await self._log.checkpoint(self.layout.table)
             except Retryable as error:  # commits do not need it
-                log.warning("checkpoint of %s: %s", table, error)
+                log.warning("checkpoint of %s: %s", self.layout.table, error)
 
     async def _require_files(self, adds: Sequence[AddFile]) -> None:
         """Raises `Retryable` if a VACUUM has deleted new files, because this process was suspended for days."""

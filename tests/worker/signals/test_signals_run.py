@@ -187,6 +187,16 @@ class TestNewFrames:
         assert decode(lake, known).batches == 0
         assert lake.version("signals") == version + 1
 
+    def test_a_table_whose_files_have_other_rows_is_refused(self, lake: SignalLake, known: Databases) -> None:
+        lake.can(2)
+        decode(lake, known)
+        log = lake.folder / "can_frames" / "_delta_log" / f"{1:020}.json"
+        names = ["deletionVectors"]
+        features = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": names, "writerFeatures": names}
+        log.write_text(json.dumps({"protocol": features}) + "\n")
+        with pytest.raises(Fatal, match=r"can_frames has features .* such as deletion vectors"):
+            decode(lake, known)
+
     def test_a_file_with_fewer_rows_than_its_log_says_is_not_passed(self, lake: SignalLake, known: Databases) -> None:
         lake.can(2)
         decode(lake, known)

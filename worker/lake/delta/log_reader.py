@@ -64,6 +64,11 @@ class LogReader:
         metadata = (await self._read_state(table)).metadata
         return None if metadata is None else metadata.id
 
+    async def read_reader_version(self, table: str) -> int:
+        """minReaderVersion of a table; above 1, its files may have rows that the table has not. 0: there is no table."""
+        protocol = (await self._read_state(table)).protocol
+        return 0 if protocol is None else protocol.reader
+
     async def read_schema_struct(self, table: str) -> Struct | None:
         """The schema of a table as the struct of schemaString; None: there is no table."""
         metadata = (await self._read_state(table)).metadata
