@@ -141,8 +141,9 @@ class MessageStager:
         """Stage a capture. If the ledger has it, and the message says that the object got it again, record that."""
         for _ in range(ATTEMPTS):
             result = await self.captures.stage_capture(request)
-            if result.outcome is not Outcome.ALREADY_STAGED or result.capture is None:
+            if result.outcome is not Outcome.ALREADY_STAGED:
                 return result
+            assert result.capture is not None
             if await self._sightings.record(request, result.capture):
                 return result
         raise Retryable(

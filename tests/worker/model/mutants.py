@@ -126,7 +126,7 @@ MUTANTS: Mapping[str, Mutant] = {
     "a capture that must be read again is taken for known": Mutant(
         CaptureStager._attempt_staging,
         "a capture is done only when the ledger has a stage with it",
-        Through(lambda end: End.ALREADY_STAGED if end is End.RETRY else end),
+        Through(lambda end: End.STAGED if end is End.RETRY else end),
     ),
     "a capture that was given up is taken for staged": Mutant(
         CaptureStager._attempt_staging,
