@@ -200,11 +200,11 @@ CMP_FLEXRAY = Layer(
     bare=True,
     under=[PAYLOAD[FLEXRAY]],
     total=lambda h: h.len + 14,
-    expect=lambda h: (
-        ((h.frame_id & 0x7FF == 0) | (h.flags & _SYMBOLS == 0))
-        & (h.frame_id.between(*FRAME_IDS) | (h.flags & _SYMBOLS >= 1))
-        & (h.cycle <= MOST_CYCLE)
-    ),
+)
+CMP_FLEXRAY.expect = lambda h: (
+    ((CMP_FLEXRAY.frame_id & 0x7FF == 0) | (CMP_FLEXRAY.flags & _SYMBOLS == 0))
+    & (CMP_FLEXRAY.frame_id.between(*FRAME_IDS) | (CMP_FLEXRAY.flags & _SYMBOLS >= 1))
+    & (CMP_FLEXRAY.cycle <= MOST_CYCLE)
 )
 CMP_ETHERNET = Layer(
     EthernetPayload,

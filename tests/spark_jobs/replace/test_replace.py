@@ -384,7 +384,7 @@ def test_a_quarantined_capture_that_can_be_read_now(place: Place, wanted: Path) 
     (capture,) = place.ids([name])
     before = {one: place.table(one) for one in TABLES}
     known = DeltaTable(str(place.lake / "captures")).to_pyarrow_table(filters=[("capture_id", "=", capture)])
-    named = known.select(["capture_id", "uri", "etag", "object_size"]).to_pylist()[0]
+    named = known.select(["capture_id", "uri", "etag", "object_size", "modified_at", "sequencer"]).to_pylist()[0]
     for table in TABLES:
         DeltaTable(str(place.lake / table)).delete(f"capture_id = '{capture}'")
     now = datetime(2026, 1, 1, tzinfo=UTC)

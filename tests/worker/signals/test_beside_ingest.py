@@ -39,8 +39,9 @@ class Files:
         self.run("signals", "--databases", str(self.folder / "car.dbc"))
 
     def outdated(self) -> list[str]:
-        findings = json.loads(self.run("doctor", "--json", code=1))["findings"]
-        return [one["what"] for one in findings if one["check"] == "signals" and one["level"] != "ok"]
+        findings = json.loads(self.run("doctor", "--json"))["findings"]
+        said = [one["what"].partition(": the next run") for one in findings if one["check"] == "signals"]
+        return [what for what, next_run, _ in said if next_run]
 
     def rows(self, table: str) -> Counter[tuple[object, ...]]:
         read = DeltaTable(self.lake / table).to_pyarrow_table(columns=["capture_id", "packet_no", "vehicle_id"])
