@@ -105,7 +105,7 @@ TOLD: Mapping[str, int] = {
     "a table that lacks a batch is committed to all the same": 245,
     "a table that lost rows is committed to all the same": 137,
     "a late repeat finds its stage expired, and is taken": 363,
-    "what does not fit is composed while its table is gone": 526,
+    "what does not fit is composed while its table is gone": 1385,
     "an overwrite leaves no record": 19,
     "the record of an overwrite is not read": 19,
     "what the ledger has lost of an overwrite is not staged again": 19,
