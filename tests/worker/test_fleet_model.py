@@ -111,7 +111,6 @@ TOLD: Mapping[str, int] = {
     "what the ledger has lost of an overwrite is not staged again": 19,
     "an overwrite begins although a newer one has begun": 909,
     "what only a newer version knows is not written again": 4,
-    "files that waited for a table are not looked for, although it was dropped and restored meanwhile": 966,
     "what a table must have is known of the tables in the manifest of head only": 36,
 }
 """The first seed that told each mutant, to be tried first: when it does not any more, others will."""

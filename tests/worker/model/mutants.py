@@ -258,11 +258,6 @@ MUTANTS: Mapping[str, Mutant] = {
         "each manifest up to head names the batch that its tables must have",
         Becomes({}),
     ),
-    "files that waited for a table are not looked for, although it was dropped and restored meanwhile": Mutant(
-        CommittableFiles._may_lack_files,
-        "files written before the table was last seen may be gone",
-        DROP,
-    ),
     "what does not fit is composed while its table is gone": Mutant(
         Composer._read_table_struct,
         "a stage must also fit a table that does not exist",
