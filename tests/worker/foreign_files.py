@@ -151,7 +151,7 @@ VAL_ 4 Gear 0 "P" 1 "R" ;
 """
 DOCTOR = ("doctor", "--repair", "--yes")  # other writers leave out bounds of booleans
 SIGNAL_TABLES = ("signals", "signals_Speed", "signal_catalog")
-UNEQUAL = {"ingested_at", "first_seen"}
+UNEQUAL = {"ingested_at", "first_seen", "modified_at"}
 
 
 @dataclass

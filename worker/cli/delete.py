@@ -58,7 +58,8 @@ def delete(
 
     The rows are removed table by table, and at last the captures are removed from the ledger: a content that comes back is
     ingested again. If the command is killed, the next `ingest` or `delete` goes on. Older table versions keep the rows until
-    `pcaplake maintain` deletes their files. The tables of signals keep what was decoded.
+    `pcaplake maintain` deletes their files. The next
+    `pcaplake signals` removes their signals.
 
     Exit codes: 0 done or nothing to do, 2 wrong usage or settings, 3 stopped by an error.
 

@@ -46,6 +46,7 @@ def test_no_command_executes_them(drive: Drive, planted: Path, tmp_path: Path) -
         "profile": ["init", capture],
         "signals": ["--lake", str(lake), "--databases", str(databases)],
         "tables": ["--lake", str(lake)],
+        "delete": ["--older-contents", "--yes", "--lake", str(lake)],
         "maintain": ["--lake", str(lake)],
         "doctor": ["--lake", str(lake)],
         "docs": ["ingest"],
@@ -71,6 +72,7 @@ def test_no_command_executes_them(drive: Drive, planted: Path, tmp_path: Path) -
         "inspect",
         "signals",
         "tables",
+        "delete",
         "maintain",
     }, codes
     assert list(lake.glob("packets/_delta_log/*.checkpoint.parquet")), "a child process wrote a checkpoint"
