@@ -26,7 +26,7 @@ from pcaplake.worker.lake.delta.log_reader import LogReader
 from pcaplake.worker.lake.follow.changes import Changes, read_changes
 from pcaplake.worker.lake.follow.position import UNKNOWN, OpenRange, Position
 from pcaplake.worker.lake.follow.table_files import LostVersions, TableFile
-from pcaplake.worker.lake.follow.touched import COLUMNS, Day, Touched, of_day
+from pcaplake.worker.lake.follow.touched import COLUMNS, Day, Touched, of_any_day, of_day
 from pcaplake.worker.lake.store.store import Store
 
 from .conditions import ROW_COLUMNS, of_source
@@ -59,11 +59,6 @@ class Plan:
     units: Sequence[Unit]
     why: str = ""
     resumes: bool = False
-
-    @property
-    def total_bytes(self) -> int:
-        """Of the files that are read."""
-        return sum(file.size for unit in self.units for file in unit.files)
 
 
 class Planner:
@@ -141,13 +136,9 @@ class Planner:
         table = self._tables[kind]
         if position.followed:
             return await read_changes(self._store, table, range(position.followed, until))
-        live = await table.list_live(until - 1)
-        if until <= newest:  # this range was begun by an earlier run
-            now = {file.path for file in await table.list_live(newest)}
-            if await table.find_missing([file for file in live if file.path not in now]):
-                return Changes(exact=False)
-            live = await table.list_live(until - 1)
-        return Changes(appended=live)
+        if until <= newest and not await self._can_go_on(table, until, newest):
+            return Changes(exact=False)
+        return Changes(appended=await table.list_live(until - 1))
 
     async def _replace_rows(self, output: Output, kind: Source, until: int, touched: Touched, day: Day) -> Unit:
         files, condition = await self.find_touched(kind, until, touched, day), touched.condition(day)
@@ -173,7 +164,7 @@ class Planner:
             except LostVersions:
                 pass  # from the beginning
         live, snapshot = await table.list_live(until - 1), await output.read_snapshot()
-        by_day: dict[Day | None, list[TableFile]] = {}
+        by_day: dict[Day, list[TableFile]] = {}
         if all(file.has_one_day for file in live):
             for file in live:
                 by_day.setdefault(file.day, []).append(file)
@@ -182,7 +173,7 @@ class Planner:
                 by_day.setdefault(None if text is None else date.fromisoformat(text), [])
             parts = [(_ordinal(day), of_day(day), files) for day, files in by_day.items() if _ordinal(day) > done]
         else:
-            parts = [(1, pc.field("date").is_valid() | pc.field("date").is_null(), live)]
+            parts = [(1, of_any_day(), live)]
         units = [
             Unit(
                 files=files,
@@ -203,7 +194,9 @@ class Planner:
             resumes=until <= newest,
         )
 
-    async def _can_go_on(self, table: FrameTable, until: int, newest: int) -> bool:
+    @staticmethod
+    async def _can_go_on(table: FrameTable, until: int, newest: int) -> bool:
+        """Whether all files are there that were live before `until`. Raises `LostVersions`."""
         now = {file.path for file in await table.list_live(newest)}
         then = [file for file in await table.list_live(until - 1) if file.path not in now]
         return not await table.find_missing(then)
@@ -211,7 +204,7 @@ class Planner:
 
 def of_rows(output: Output, kind: Source) -> pc.Expression:
     """The rows of a table that come from a source. A wide table has rows of one source only."""
-    return of_source(kind) if output.layout is LONG else pc.field("date").is_valid() | pc.field("date").is_null()
+    return of_source(kind) if output.layout is LONG else of_any_day()
 
 
 def columns_of_rows(output: Output) -> Sequence[str]:

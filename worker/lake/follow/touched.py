@@ -133,3 +133,8 @@ def of_day(day: Day) -> pc.Expression:
     if day is None:
         return pc.field("date").is_null()
     return pc.field("date").isin(pa.array([day], pa.date32()))
+
+
+def of_any_day() -> pc.Expression:
+    """True for each row."""
+    return pc.field("date").is_valid() | pc.field("date").is_null()
