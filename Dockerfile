@@ -3,9 +3,8 @@
 #
 #     make images            # both images, for this machine's processor architecture
 #
-# A container compiles nothing when it starts: the image contains the kernels, compiled for KERNELS_CPU and not for the machine
-# that builds the image. The root file system may be read-only. /tmp must be writable, because the kernels are copied there:
-# numba reads a cache only if it can write to it.
+# The wheel has the compiled kernels, for all processors of an architecture. The root file system may be read-only; /tmp must be
+# writable.
 
 ARG PYTHON_IMAGE=python:3.11-slim-bookworm
 
@@ -14,26 +13,18 @@ FROM ${PYTHON_IMAGE} AS base
 ENV PATH=/app/venv/bin:$PATH \
     HOME=/tmp \
     PYTHONUNBUFFERED=1 \
-    PYTHONDONTWRITEBYTECODE=1 \
-    NUMBA_CPU_FEATURES=""
-
-# All processors that EKS offers support these: Haswell, Zen or newer; Graviton2 or newer.
-FROM base AS base-amd64
-ARG KERNELS_CPU=x86-64-v3
-ENV NUMBA_CPU_NAME=${KERNELS_CPU}
-
-FROM base AS base-arm64
-ARG KERNELS_CPU=neoverse-n1
-ENV NUMBA_CPU_NAME=${KERNELS_CPU}
+    PYTHONDONTWRITEBYTECODE=1
 
 # -- packages ---------------------------------------------------------------------------------------------------------
-# hadolint ignore=DL3006
-FROM base-${TARGETARCH:-amd64} AS wheel
+FROM base AS wheel
 WORKDIR /src
 COPY deploy/docker/needed.py requirements.lock pyproject.toml ./
-RUN python needed.py --only setuptools > build.txt \
+RUN python needed.py --only setuptools cython dpkt numpy pyarrow zstandard ziglang > build.txt \
     && pip install --no-cache-dir --require-hashes -r build.txt
-COPY README.md LICENSE ./
+COPY README.md LICENSE setup.py MANIFEST.in ./
+COPY tools/__init__.py tools/
+COPY tools/kernels tools/kernels
+COPY core core
 COPY src src
 COPY docs docs
 COPY parser parser
@@ -42,8 +33,7 @@ COPY worker worker
 COPY spark_jobs spark_jobs
 RUN pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir /wheels .
 
-# hadolint ignore=DL3006
-FROM base-${TARGETARCH:-amd64} AS worker-packages
+FROM base AS worker-packages
 WORKDIR /src
 COPY deploy/docker/needed.py requirements.lock pyproject.toml ./
 RUN python needed.py aws otel cluster signals > worker.txt \
@@ -51,10 +41,6 @@ RUN python needed.py aws otel cluster signals > worker.txt \
     && pip install --no-cache-dir --require-hashes -r worker.txt
 COPY --from=wheel /wheels /wheels
 RUN pip install --no-cache-dir --no-deps /wheels/*.whl
-
-FROM worker-packages AS kernels
-ENV NUMBA_CACHE_DIR=/app/kernels
-RUN python -m pcaplake.worker.warm
 
 FROM worker-packages AS spark-packages
 RUN python needed.py aws otel cluster spark > spark.txt \
@@ -69,16 +55,13 @@ RUN mkdir -p /usr/share/man/man1 \
     && python -m pcaplake.spark_jobs.jars /app/jars
 
 # -- run time ---------------------------------------------------------------------------------------------------------
-# hadolint ignore=DL3006
-FROM base-${TARGETARCH:-amd64} AS runtime
+FROM base AS runtime
 # The user has a name, because Hadoop, and therefore Spark, does not start as a user without one.
 # hadolint ignore=DL3008
 RUN apt-get update \
     && apt-get install -y --no-install-recommends ca-certificates tini \
     && rm -rf /var/lib/apt/lists/* \
     && echo "pcaplake:x:10001:10001::/tmp:/usr/sbin/nologin" >> /etc/passwd
-ENV NUMBA_CACHE_DIR=/tmp/kernels
-COPY --from=kernels /app/kernels /app/kernels
 COPY --chmod=755 deploy/docker/start /app/start
 WORKDIR /tmp
 # tini runs as process 1: it forwards signals, and a signal takes effect even before Python has installed a handler.

@@ -5,7 +5,7 @@ SHELL := /bin/sh
 PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
-KERNELS := $(wildcard parser/*.py parser/*/*.py parser/*/*/*.py signals/someip/*.py signals/someip/*/*.py worker/lake/parquet/*.py worker/lake/parquet/*/*.py)
+KERNEL_SOURCES := setup.py $(wildcard tools/kernels/* parser/*.py parser/*/*.py parser/*/*/*.py signals/someip/kernels/*.py worker/lake/parquet/kernels/*.py)
 JARS := $(shell find spark_jobs/logstore/src/main -name '*.java') spark_jobs/pom.xml spark_jobs/logstore/pom.xml
 DEMO_SECONDS ?= 60
 MINUTES ?= 5
@@ -21,7 +21,7 @@ PUSH ?= --load
 help: ## list all targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: $(VENV)/.warm ## create .venv from the lock file, install pcaplake, compile the kernels
+setup: $(VENV)/.kernels ## create .venv from the lock file, install pcaplake, compile the kernels
 
 $(VENV)/.locked: requirements.lock
 	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) is missing: install it, or choose another with PYTHON=..." >&2; exit 1; }
@@ -33,11 +33,11 @@ $(VENV)/.locked: requirements.lock
 	@touch $@
 
 $(VENV)/.installed: $(VENV)/.locked pyproject.toml
-	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	KERNELS=none $(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
-$(VENV)/.warm: $(VENV)/.installed $(KERNELS)
-	$(BIN)/python -m pcaplake.worker.warm
+$(VENV)/.kernels: $(VENV)/.installed $(KERNEL_SOURCES)
+	$(BIN)/python setup.py --quiet build_ext --inplace --parallel 2
 	@touch $@
 
 $(VENV)/.jars: $(VENV)/.installed $(JARS)
@@ -149,7 +149,7 @@ images: ## build both container images with docker buildx (REGISTRY=host/path, P
 	docker buildx build --target worker --tag $(REGISTRY)pcaplake:$(VERSION) $(PLATFORM) $(PUSH) .
 	docker buildx build --target spark --tag $(REGISTRY)pcaplake-spark:$(VERSION) $(PLATFORM) $(PUSH) .
 
-dist: $(VENV)/.installed ## build the sdist and, from it, the wheel, in dist/ (docs/releasing.md)
+dist: $(VENV)/.installed ## build the sdist and, from it, the wheels for x86_64 and aarch64, in dist/ (docs/releasing.md)
 	$(BIN)/python -m tools.release build
 
 release-check: setup ## check that all files state the version of worker/__init__.py and nothing is uncommitted
@@ -162,7 +162,7 @@ lock: ## pin all dependencies again, with hashes (UPGRADE= keeps pins that are s
 		--no-emit-index-url --python-version 3.11 $(UPGRADE) --output-file requirements.lock
 
 clean: ## delete all build products and demo data, but not your lakes and captures
-	rm -rf $(VENV) build dist demo bench-data .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) build dist core/*.so demo bench-data .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	rm -rf *.egg-info
 	find parser signals worker spark_jobs src tests bench docs -name __pycache__ -type d -prune -exec rm -rf {} +
 

@@ -38,7 +38,6 @@ from pcaplake.worker.service.queue import Delivery
 from pcaplake.worker.service.run import build_service_config, open_service_parts
 from pcaplake.worker.service.service import Service
 from pcaplake.worker.service.suspects import Suspects
-from pcaplake.worker.warm import warm
 
 from .fleet_child import answer_requests
 
@@ -146,7 +145,6 @@ def main(spec: dict[str, Any]) -> None:
             )
             os._exit(0)  # messages may remain in the queue
 
-    warm()
     uvloop.run(run_worker())  # as `pcaplake run`
 
 

@@ -25,7 +25,7 @@ import pyarrow as pa
 from pcaplake.parser import TABLES, open_capture
 from pcaplake.parser.capture.reader import DECODED
 from pcaplake.worker import sample
-from pcaplake.worker.lake.parquet import ParquetSink, compile_parquet_kernels
+from pcaplake.worker.lake.parquet import ParquetSink
 
 from .ingest import list_captures
 
@@ -79,7 +79,6 @@ def count_capture(path: Path, profile: Path) -> Counts:
 def count_samples(folder: Path) -> dict[str, Counts]:
     """The counts of a sample of each mix: `a`, `noise-b`, ... -> counts."""
     found: dict[str, Counts] = {}
-    compile_parquet_kernels()  # to compile or load a kernel takes many calls, in its first use alone
     *small, profile = sample.write_sample_captures(folder / "first", "drive", 0.05, vehicles=1)
     count_capture(small[0], profile)  # imports what is imported on first use
     for mix, seconds in SECONDS.items():

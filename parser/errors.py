@@ -3,7 +3,8 @@
     ParserError                 the common base class, never raised itself
     |-- CaptureError            the bytes are not a capture, or not one that can be opened: quarantine it
     |-- ProfileError            the profile is wrong: `line` is where, the message says what to write instead
-    `-- CannotCompile           a protocol is declared in a way that the engine cannot run: change the declaration
+    |-- CannotCompile           a protocol is declared in a way that the engine cannot run: change the declaration
+    `-- KernelsNotBuilt         the compiled kernels are missing or are not those of this source: build them
 
 Damage *inside* a capture raises nothing: it becomes a row of the table `faults`.
 """
@@ -33,3 +34,12 @@ class ProfileError(ParserError, ValueError):
 
 class CannotCompile(ParserError, TypeError):
     """The engine cannot run a declaration. Raised at import, never while decoding."""
+
+
+class KernelsNotBuilt(ParserError, RuntimeError):
+    """The compiled kernels are missing, or were compiled from other sources than those that are here."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(
+            f"{why}: in a checkout run `make setup`, else install pcaplake from a wheel for this platform again"
+        )

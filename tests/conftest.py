@@ -8,6 +8,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -111,6 +112,15 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByModul
         False  # xdist would begin with the modules of most tests; `_longest_first` has an order
     )
     return ByModule(config, log)
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of this tree."""
+    from tests import wheels
+
+    session = tmp_path_factory.getbasetemp()
+    return wheels.build_once(session.parent if "PYTEST_XDIST_WORKER" in os.environ else session)
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:

@@ -5,10 +5,10 @@ Asks no package index: what the wheel depends on is linked from the environment 
 
 from __future__ import annotations
 
+import fcntl
 import functools
 import importlib.metadata
 import re
-import shutil
 import subprocess
 import sys
 import tomllib
@@ -17,8 +17,21 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
+from tools import release
+
 ROOT = Path(__file__).resolve().parent.parent
 _PIP = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check")
+
+
+def build_once(session: Path) -> Path:
+    """The wheel of these sources. The first of the processes that share the folder `session` builds it, for half a minute."""
+    folder = session / "wheel"
+    folder.mkdir(exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for wheel in folder.glob("*.whl"):
+            return wheel
+        return release.build_wheel(folder)
 
 
 def install(wheel: Path, venv: Path) -> Path:
@@ -43,15 +56,6 @@ def link(venv: Path, packages: Iterable[str]) -> None:
             target = site / path
             target.parent.mkdir(parents=True, exist_ok=True)
             target.symlink_to(path.locate())
-
-
-def copy_kernels(venv: Path) -> None:
-    """The kernels that `make setup` has compiled from the same sources, so that nothing is compiled again."""
-    for folder in ("parser", "signals", "worker"):
-        for kernel in (ROOT / folder).rglob("__pycache__/*.nb[ic]"):
-            target = site_packages(venv) / "pcaplake" / kernel.relative_to(ROOT)
-            target.parent.mkdir(exist_ok=True)
-            shutil.copy(kernel, target)
 
 
 def locked(*extras: str) -> list[str]:

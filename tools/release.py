@@ -1,7 +1,7 @@
-"""Release steps that need no account: compare the places that state the version, build the sdist and the wheel.
+"""Release steps that need no account: compare the places that state the version, build the sdist and the wheels.
 
 python -m tools.release check    # `make release-check`
-python -m tools.release build    # `make dist`: dist/*.tar.gz and dist/*.whl
+python -m tools.release build    # `make dist`: dist/*.tar.gz, and dist/*.whl for x86_64 and aarch64
 """
 
 from __future__ import annotations
@@ -18,17 +18,19 @@ import yaml
 from pcaplake.worker import VERSION
 
 ROOT = Path(__file__).resolve().parent.parent
+MACHINES = ("x86_64", "aarch64")
+_GLIBC = "2.28"  # of Debian 10, RHEL 8, Amazon Linux 2023, and all newer ones
 _PIP = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check")
 
 
 def build_sdist(folder: Path) -> Path:
     """Build the sdist in `folder` from a copy of the sources, so that nothing is written to their folder."""
     source = folder / "source"
-    for name in ("parser", "signals", "worker", "spark_jobs", "docs"):
-        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__", "target"))
+    for name in ("parser", "signals", "worker", "spark_jobs", "core", "tools/kernels", "docs"):
+        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__", "target", "*.so"))
     shutil.copytree(ROOT / "src", source / "src", symlinks=True, ignore=shutil.ignore_patterns("*.egg-info"))
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, source)
+    for name in ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE", "tools/__init__.py"):
+        shutil.copy(ROOT / name, source / name)
     code = f"from setuptools import build_meta; build_meta.build_sdist({os.fspath(folder)!r})"
     subprocess.run([sys.executable, "-c", code], cwd=source, check=True, capture_output=True)
     shutil.rmtree(source)
@@ -36,19 +38,19 @@ def build_sdist(folder: Path) -> Path:
     return sdist
 
 
-def build_wheel(folder: Path) -> Path:
-    """Build the sdist and, from it, the wheel in `folder`, as `python -m build` does. Asks no package index."""
-    command: list[str | Path] = [
-        *_PIP,
-        "wheel",
-        "--no-deps",
-        "--no-build-isolation",
-        "--wheel-dir",
-        folder,
-        build_sdist(folder),
-    ]
-    subprocess.run(command, check=True)
-    (wheel,) = folder.glob("*.whl")
+def build_wheel(folder: Path, machine: str | None = None) -> Path:
+    """Build the sdist and, from it, the wheel in `folder`, as `python -m build` does. Asks no package index.
+
+    machine: x86_64 or aarch64, for a wheel that any Linux with glibc 2.28 or newer can install; None: for this machine.
+    """
+    environment = {**os.environ}
+    if machine is not None:
+        environment["CC"] = f"{sys.executable} -m ziglang cc -target {machine}-linux-gnu.{_GLIBC}"
+        environment["KERNELS_PLATFORM"] = f"manylinux_{_GLIBC.replace('.', '_')}_{machine}"
+    options = ("--no-deps", "--no-build-isolation", "--wheel-dir", folder)
+    before = set(folder.glob("*.whl"))
+    subprocess.run([*_PIP, "wheel", *options, build_sdist(folder)], check=True, env=environment)
+    (wheel,) = set(folder.glob("*.whl")) - before
     return wheel
 
 
@@ -88,7 +90,8 @@ def main(command: str) -> int:
     folder = ROOT / "dist"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
-    build_wheel(folder)
+    for machine in MACHINES:
+        build_wheel(folder, machine)
     for path in sorted(folder.iterdir()):
         print(path.relative_to(ROOT))
     return 0

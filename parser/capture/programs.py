@@ -60,7 +60,7 @@ def _compile_program(profile: Profile, tables: Sequence[str]) -> Program:
         reassemblies=protocols.REASSEMBLIES,
         partners=partners,
     )
-    if len(rows) == len(protocols.ROWS):  # only for what a lake needs, because compiling its walk takes minutes, once
+    if len(rows) == len(protocols.ROWS):  # the program of all tables, for which a walk is compiled
         program.frequent = tuple(number for layer, number in program.number.items() if layer.name in protocols.FREQUENT)
     return program
 

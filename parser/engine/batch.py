@@ -163,7 +163,8 @@ class BatchBuilder:
         memory = (scratch.todo, scratch.words, scratch.lows, scratch.highs, scratch.kinds)
         if column not in self.known:
             self.known[column] = (np.zeros((KNOWN_TEXTS, 3), np.int64), np.full(4 * KNOWN_TEXTS, -1, np.int32))
-        while not text_codes.fill_text_codes(*common, plan, cases, *arena, *memory, *self.known[column]):
+        fill: Any = text_codes.fill_text_codes  # mypy does not follow so many groups of arguments
+        while not fill(*common, plan, cases, *arena, *memory, *self.known[column]):
             known, _ = self.known[column]
             wider = np.zeros((4 * len(known), 3), np.int64)
             wider[: len(known)] = known

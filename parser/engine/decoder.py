@@ -59,9 +59,9 @@ class PacketValues:
 
 def choose_walk(program: Program) -> Any:
     """The kernel that walks records for this program."""
-    if program.frequent and program.specialized is None:
-        program.specialized = specialized_walk(program)
-    return program.specialized or walk.walk_records
+    if program.walk is None:
+        program.walk = (specialized_walk(program) if program.frequent else None) or walk.walk_records
+    return program.walk
 
 
 class Decoder:

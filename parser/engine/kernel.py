@@ -1,147 +1,92 @@
-"""Kernels, and what they call. Importing and calling them imports numba only if something must be compiled.
+"""Kernels: Python functions of which `pcaplake.core` has compiled copies, made when pcaplake was built.
 
-A kernel is called through the entries of its package's image (`kernel_image`), which has the machine code of all its
-kernels. A kernel that is not in the image, or not for these types of arguments, is called through numba, which keeps what
-it compiles (`kernel_cache`).
+The tests run the Python functions themselves, interpreted, with every access checked and with mutants. What such a function may
+contain, and how it is compiled, is in tools/kernels.
 """
 
 from __future__ import annotations
 
 import functools
-import logging
-import os
+import hashlib
 from collections.abc import Callable
-from typing import Any, ClassVar
+from importlib import import_module
+from importlib.resources import files
+from types import ModuleType
+from typing import Any, Generic, ParamSpec, TypeVar
 
-from . import kernel_image
+from pcaplake.parser.errors import KernelsNotBuilt
 
-log = logging.getLogger(__name__)
-COMPILING_SECONDS = 200
-"""CPU seconds that compiling all kernels takes on a server of 2024, on one core."""
-NOTICE = "compiling the decode kernels, once: about 200 seconds of CPU time, and 2 GB of memory"
-
-
-@functools.cache
-def announce_compiling() -> None:
-    """Log that kernels are compiled, once in each process. Without a configured logger, it is one line on stderr."""
-    log.warning(NOTICE)
-
-
-@functools.cache
-def _ignore_settings_of_the_working_directory() -> None:
-    """numba reads `.numba_config.yaml` there, which can name a folder with compiled code, and others may have written both."""
-    from numba.core import config
-
-    config._config_fname = os.devnull
-    config.reload_config()
+P = ParamSpec("P")
+R = TypeVar("R")
+_RAW_MEMORY = files(__package__) / "kernels" / "raw_memory.py"  # kernels of all packages call it
 
 
 class Intrinsic:
-    """A name of `intrinsics`, which numba replaces with instructions. That module is imported when something is compiled."""
+    """A name of `raw_memory`: a function of tools/kernels/raw_memory.h in a compiled kernel."""
 
     def __init__(self, name: str) -> None:
-        self._name = name
-
-    @property
-    def _numba_type_(self) -> Any:
-        """Makes a kernel that uses this name use the intrinsic: numba asks each global value for its type."""
-        from numba.core.registry import cpu_target
-
-        from . import intrinsics
-
-        cpu_target.typing_context.refresh()
-        return cpu_target.typing_context.resolve_value_type(getattr(intrinsics, self._name))
+        self.name = name
 
 
-class Helper:
-    """A function that kernels call, compiled as a part of each of them. Like a kernel, it cannot allocate.
+class Helper(Generic[P, R]):
+    """A function that kernels call, compiled as a part of each of them. Like a kernel, it cannot allocate."""
 
-    Kernels and helpers do not count references to arrays (`_nrt`): numba would count each array that a row passes to a
-    helper, with atomic operations on counters that all threads share. Therefore the caller gives them working memory, and
-    keeps all arrays alive.
-    """
-
-    _options: ClassVar = {"_nrt": False, "forceinline": True}
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        functools.update_wrapper(self, function)
+    def __init__(self, function: Callable[P, R]) -> None:
+        functools.update_wrapper(self, function)  # type: ignore[arg-type]
         self.py_func = function
+        self.name = function.__name__
 
-    def __call__(self, *arguments: Any) -> Any:
-        return self.dispatcher(*arguments)
+
+class Kernel(Helper[P, R]):
+    """A compiled function, which runs without the GIL. Its annotations are types of `kernel_types`."""
+
+    def __call__(self, *arguments: P.args, **no_keywords: P.kwargs) -> R:
+        """Call the compiled function. Raises TypeError for an array of another type, and KernelsNotBuilt."""
+        return self.compiled(*arguments, **no_keywords)
 
     @functools.cached_property
-    def dispatcher(self) -> Any:
-        """What numba calls the function through."""
-        return self._make_dispatcher()
-
-    def _make_dispatcher(self) -> Any:
-        from numba import njit
-
-        _ignore_settings_of_the_working_directory()
-        return njit(**self._options)(self.py_func)
-
-    @property
-    def _numba_type_(self) -> Any:
-        return self.dispatcher._numba_type_
-
-
-class Kernel(Helper):
-    """A compiled function, which runs without the GIL.
-
-    numba compiles again when the file of the function changes. A kernel also has constants and helpers of its neighbors
-    in it, so here a change of any file in its package counts. digest: changes with what else it is made from.
-    """
-
-    _options: ClassVar = {"_nrt": False, "nogil": True}
-
-    def __init__(self, function: Callable[..., Any], digest: str = "") -> None:
-        super().__init__(function)
-        self.package, _, module = function.__module__.rpartition(".")
-        self.name = f"{module}.{function.__name__}{digest and '-'}{digest}"
-        self._digest = digest
-        self._entries: tuple[Callable[..., Any], ...] = (self._find_entries,)
-        self._announced = False  # whether the caller knows if numba compiles
-
-    def __call__(self, *arguments: Any) -> Any:
-        """Call the compiled function. Raises RuntimeError where the function would raise an exception."""
-        for entry in self._entries:
-            result = entry(*arguments)
-            if result is not NotImplemented:  # else the entry is for other types
-                return result
-        if not self._announced:
-            self._announced = True
-            if not self.is_compiled:
-                announce_compiling()
-        return self.dispatcher(*arguments)
-
-    def _make_dispatcher(self) -> Any:
-        from .kernel_cache import KernelCache
-
-        made = super()._make_dispatcher()
-        made._cache = KernelCache(self.py_func, kernel_image.digest_sources(self.package) + self._digest)
-        return made
-
-    @property
-    def entries(self) -> tuple[Callable[..., Any], ...]:
-        """The entries in the image of the package: one for each combination of types."""
-        return kernel_image.load(self.package).get(self.name, ())
-
-    @property
-    def is_compiled(self) -> bool:
-        """Whether the kernel is in memory, or on disk for this source and this processor, so that nothing is compiled."""
-        return bool(self.entries or self.dispatcher.signatures or self._signatures_on_disk(self.dispatcher))
-
-    @staticmethod
-    def _signatures_on_disk(dispatcher: Any) -> list[object]:
-        found: list[object] = dispatcher._cache.signatures(dispatcher.targetctx)
+    def compiled(self) -> Callable[P, R]:
+        package = self.__module__.rpartition(".")[0]
+        found: Callable[P, R] = getattr(compiled_module(module_name(package), package), self.name)
         return found
 
-    def use_numba(self) -> None:
-        """From now on, call the kernel through numba, which compiles it for all types that it gets, and says nothing."""
-        self._entries, self._announced = (), True
 
-    def _find_entries(self, *arguments: Any) -> Any:
-        """The entry before the image is loaded."""
-        self._entries = self.entries
-        return self(*arguments)
+def module_name(package: str) -> str:
+    """The module of `pcaplake.core` that has the kernels of a package: "parquet" for "...parquet.kernels"."""
+    return package.split(".")[-2]
+
+
+@functools.cache
+def compiled_module(name: str, package: str) -> ModuleType:
+    """A module of `pcaplake.core`, which was compiled from the sources in `package`.
+
+    Raises KernelsNotBuilt if it is missing, or was compiled from other sources: another result than that of the source would
+    be wrong, and nobody would notice.
+    """
+    try:
+        module = import_module(f"pcaplake.core.{name}")
+    except ImportError as error:
+        raise KernelsNotBuilt(f"the compiled module pcaplake.core.{name} cannot be loaded ({error})") from error
+    if digest_sources(package) != module.SOURCES:
+        raise KernelsNotBuilt(f"pcaplake.core.{name} was compiled from other sources than those in {package}")
+    return module
+
+
+@functools.cache
+def digest_sources(package: str) -> str:
+    """Changes with every source file of a package of kernels. Also if it is in a zip archive."""
+    sources = [file for file in files(package).iterdir() if file.name.endswith(".py")]
+    digest = hashlib.blake2b(digest_size=16)
+    for file in (_RAW_MEMORY, *sorted(sources, key=lambda file: file.name)):
+        digest.update(file.name.encode() + b"\0" + file.read_bytes())
+    return digest.hexdigest()
+
+
+def helper(function: Callable[..., Any]) -> Any:
+    """Make `function` one that kernels call."""
+    return Helper(function)
+
+
+def kernel(function: Callable[P, R]) -> Kernel[P, R]:
+    """Make `function` a kernel."""
+    return Kernel(function)

@@ -42,9 +42,9 @@ class Program:
     sources_of, slots_of   the numbers of the sources of each table; int64, the slots of a row of each source
     sources, texts, lookup   how columns are filled (`sources.SourceCompiler`)
     kept      what `keep` has: memory and layouts for the next capture
-    frequent      numbers of layers; if there are any, the decoder uses a walk for this program alone, in which these layers are
-                  compiled on their own (`specialize.specialized_walk`)
-    specialized   this walk, once the decoder has it
+    frequent      numbers of layers; if there are any, a walk in which these layers are compiled on their own may have been
+                  made for it when pcaplake was built (`specialize.specialized_walk`)
+    walk          the kernel that walks its records, once the decoder has chosen it
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class Program:
         self.first_slots = np.cumsum(self.slots_of) - self.slots_of
         self.kept: dict[Hashable, Any] = {}
         self.frequent: tuple[int, ...] = ()
-        self.specialized: Any = None
+        self.walk: Any = None
 
     def keep(self, key: Hashable, make: Callable[[], Any]) -> Any:
         """What was made under this key for an earlier capture, or else is made now."""

@@ -11,21 +11,20 @@ from __future__ import annotations
 
 import ast
 import copy
-import functools
 import hashlib
 import itertools
+import logging
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.resources import files
-from types import CodeType, FunctionType
 from typing import Any
 
-import numpy as np
-
 from . import kernels
-from .kernel import Kernel
-from .kernels import encoding, layers, walk
+from .kernel import compiled_module
+from .kernels import encoding
 from .program import Ints, Program
+
+log = logging.getLogger(__name__)
 
 OPERATIONS: dict[type, Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
@@ -44,7 +43,8 @@ OPERATIONS: dict[type, Callable[[Any, Any], Any]] = {
     ast.NotEq: operator.ne,
 }
 CONSTANTS = {name: value for name, value in vars(encoding).items() if isinstance(value, int)}
-NAME = "walk_specialized"
+MODULE = "walk"  # of pcaplake.core
+Walk = Callable[..., int]
 Tables = Mapping[str, Ints]
 """The tables of a program by their names in `walk.py`: P, U, owner and first_slots, int64."""
 BEHIND_A_LAYER = "if depth == 0"  # the statement in the loop over layers that begins what is the same for all of them
@@ -56,53 +56,31 @@ REPEATED: dict[str, Callable[[Ints], bool]] = {
 }
 
 
-def specialized_walk(program: Program) -> Kernel:
-    """A kernel that does for this program what `walk.walk_records` does, with the same arguments.
+def specialized_walk(program: Program) -> Walk | None:
+    """The compiled walk that was specialized for this program, None if none was: then `walk.walk_records` does the same, slower.
 
-    Programs with the same tables share it: ports of a profile are in `lut`. If its machine code is on disk, no tree is made.
+    Programs with the same tables share it: ports of a profile are in `lut`.
     """
-    tables = tuple((name, table.tobytes(), table.shape) for name, table in program_tables(program).items())
-    return _find_or_make(tables, program.frequent)
+    module = compiled_module(MODULE, kernels.__name__)
+    if digest_program(program) != module.PROGRAM:
+        log.debug("no walk is compiled for this program, the general one runs")
+        return None
+    found: Walk = module.walk_records
+    return found
+
+
+def digest_program(program: Program) -> str:
+    """Changes with what the walk is specialized for, and with this file."""
+    # `files` also reads a zip archive, from which an executor of Spark may import
+    digest = hashlib.blake2b(files(__package__).joinpath("specialize.py").read_bytes(), digest_size=16)
+    digest.update(repr(program.frequent).encode())
+    for table in program_tables(program).values():
+        digest.update(repr(table.shape).encode() + table.tobytes())
+    return digest.hexdigest()
 
 
 def program_tables(program: Program) -> Tables:
     return {"P": program.program, "U": program.uses, "owner": program.owner, "first_slots": program.first_slots}
-
-
-@functools.lru_cache(maxsize=4)
-def _find_or_make(tables: Sequence[tuple[str, bytes, Sequence[int]]], frequent: tuple[int, ...]) -> SpecializedWalk:
-    read = {name: np.frombuffer(data, np.int64).reshape(shape) for name, data, shape in tables}
-    return SpecializedWalk(read, frequent)
-
-
-class SpecializedWalk(Kernel):
-    """The walk for these tables of a program. The digest in its name changes with them, and with this file."""
-
-    def __init__(self, tables: Tables, frequent: tuple[int, ...]) -> None:
-        # `files` also reads a zip archive, from which an executor of Spark may import
-        own_source = files(__package__).joinpath("specialize.py").read_bytes()
-        digest = hashlib.blake2b(repr(frequent).encode() + own_source, digest_size=16)
-        for table in tables.values():
-            digest.update(table.tobytes())
-        super().__init__(_named(walk.walk_records.py_func.__code__, vars(walk)), digest.hexdigest())
-        self._tables, self._frequent = tables, frequent
-
-    def _make_dispatcher(self) -> Any:
-        found = super()._make_dispatcher()
-        if self._signatures_on_disk(found):
-            return found
-        functions, namespace = (
-            specialize_walk(walk_source(), self._tables, self._frequent),
-            {**vars(layers), **vars(walk)},
-        )
-        exec(compile(ast.fix_missing_locations(ast.Module([*functions], [])), str(walk.__file__), "exec"), namespace)
-        self.py_func = _named(namespace["walk_records"].__code__, namespace)
-        return super()._make_dispatcher()
-
-
-def _named(code: CodeType, namespace: dict[str, Any]) -> FunctionType:
-    """A function of this code, with the name and place under which its machine code is kept on disk."""
-    return FunctionType(code.replace(co_name=NAME, co_qualname=NAME, co_firstlineno=1), namespace)
 
 
 def walk_source() -> str:

@@ -188,7 +188,8 @@ def _walk(program: WalkProgram, data: Bytes, starts: Ints, ends: Ints, skip: int
     stack = np.zeros((2 * DEEPEST + 2, E.FRAME), np.int64)
     state = np.array([0, 0, 1, 0], np.int64)
     while True:
-        walk_messages(data, starts, ends, skip, program.nodes, *found, *instances, slots, flags, stack, state)
+        walk: Any = walk_messages  # mypy does not follow groups of arguments
+        walk(data, starts, ends, skip, program.nodes, *found, *instances, slots, flags, stack, state)
         if state[E.FULL] == E.NOT_FULL:
             break
         if state[E.FULL] == E.VALUES_FULL:
@@ -198,7 +199,8 @@ def _walk(program: WalkProgram, data: Bytes, starts: Ints, ends: Ints, skip: int
         else:
             instances = [np.concatenate([array, np.zeros_like(array)]) for array in instances]
             slots = np.full(2 * len(slots), -1, np.int32)
-            fill_slots(slots, *instances, int(state[E.INSTANCES]))
+            parents, indices = instances
+            fill_slots(slots, parents, indices, int(state[E.INSTANCES]))
     count, known = int(state[E.VALUES]), int(state[E.INSTANCES])
     messages, leaves, its_instances, positions, lengths = (array[:count] for array in found)
     parents, indices = (array[:known] for array in instances)

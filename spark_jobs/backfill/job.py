@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -29,7 +28,6 @@ from pcaplake.worker.config.settings import WrongSetting, parse_seconds, parse_s
 from pcaplake.worker.errors import Fatal
 from pcaplake.worker.plain_text import counted
 from pcaplake.worker.stderr import say as say_line
-from pcaplake.worker.warm import compile_missing
 
 from .driver import Driver, Wave, balance_by_size, open_driver
 from .executor import OutcomeCounts, Work, stage_partitions
@@ -316,6 +314,5 @@ def command(
     for name in (*options.names, *options.lists):
         _require_local_name(name)
     work = prepare_work(settings, options)
-    compile_missing(say_line, lambda what: nullcontext(lambda share: None))
     with invocation.open_spark_session("backfill", settings, work.routes.lake_uris) as spark:
         return run(spark, None, options, settings=settings, say=say_line)

@@ -25,7 +25,6 @@ ENTRIES = {
         "pcaplake.signals",
         "pcaplake.signals.read",
         "pcaplake.worker.__main__",
-        "pcaplake.worker.warm",
         "pcaplake.worker.lake.lake",
         *(f"pcaplake.worker.cli.{command}" for command in SUMMARIES),
     ),

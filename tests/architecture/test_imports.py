@@ -17,7 +17,6 @@ SOURCES = sorted(path for package in ("parser", "signals", "worker", "src") for 
 
 READ_THE_ENVIRONMENT = {
     ROOT / "worker" / "config" / "environment.py",
-    ROOT / "parser" / "engine" / "kernel_image.py",  # the variables of numba, which it does not import
 }
 
 

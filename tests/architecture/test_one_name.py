@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from pcaplake.worker import VERSION
-from tools import release
 
 ROOT = Path(__file__).parents[2]
 
@@ -75,8 +74,8 @@ def test_reading_captures_loads_nothing_of_a_lake() -> None:
 
 
 @pytest.mark.slow
-def test_the_wheel_installs_one_name(tmp_path: Path) -> None:
-    with zipfile.ZipFile(release.build_wheel(tmp_path)) as archive:
+def test_the_wheel_installs_one_name(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
     assert {name.split("/")[0] for name in names} == {"pcaplake", f"pcaplake-{VERSION}.dist-info"}
     tracked = subprocess.run(["git", "ls-files", "*.py"], cwd=ROOT, capture_output=True, text=True, check=True).stdout

@@ -19,7 +19,6 @@ from tests.aws import Aws
 from tests.integration.stages import Stage, staged
 from tools.k8s.plane import NEEDED, VARIABLE, binaries_folder
 
-from .kernels import made
 from .lab import Lab, Namespace, running
 from .release import Release
 
@@ -53,7 +52,7 @@ def lab(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
         pytest.skip(f"no Kubernetes lab: {why}")
     request.getfixturevalue("aws")  # the metrics ask its SQS
     folder = tmp_path_factory.mktemp("k8s")
-    with running(folder, made(folder / "kernels")) as lab:
+    with running(folder) as lab:
         yield lab
 
 

@@ -63,7 +63,7 @@ def _user() -> str:
 class Lab:
     """One control plane and one node, up. Namespaces are a test's own."""
 
-    def __init__(self, plane: ControlPlane, folder: Path, kernels: Path) -> None:
+    def __init__(self, plane: ControlPlane, folder: Path) -> None:
         self.plane, self.folder = plane, folder
         self.node = folder / "node"
         self._images = folder / "images.json"
@@ -72,8 +72,8 @@ class Lab:
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
         self._image: Doc = {
             "entrypoint": [*INIT, "sh", str(ROOT / "deploy/docker/start")],
-            "binds": {"/app/kernels": str(kernels), "/etc/passwd": str(users)},
-            "env": {"PATH": path, "NUMBA_CACHE_DIR": "/tmp/kernels", "PYTHONDONTWRITEBYTECODE": "1"},
+            "binds": {"/etc/passwd": str(users)},
+            "env": {"PATH": path, "PYTHONDONTWRITEBYTECODE": "1"},
             "override": {"PCAPLAKE_HTTP_HOST": "$(POD_IP)"},  # all pods share one network: each has its own address
             "traverse": closed_folders(),
             "workdir": "/tmp",
@@ -234,13 +234,13 @@ def spawned(name: str, folder: Path, *command: str) -> Iterator[subprocess.Popen
 
 
 @contextmanager
-def running(folder: Path, kernels: Path) -> Iterator[Lab]:
+def running(folder: Path) -> Iterator[Lab]:
     """A lab that answers, with its node registered and its metrics served; SQS as the environment says."""
     plane = ControlPlane(folder / "plane")
     with ExitStack() as stack:
         plane.start_control_plane()
         stack.callback(plane.stop_control_plane)
-        lab = Lab(plane, folder, kernels)
+        lab = Lab(plane, folder)
         kubelet_port, metrics_port = find_free_ports(2)
         node = ("--kubeconfig", str(plane.kubeconfig), "--folder", str(lab.node), "--images", str(lab.images))
         python = (sys.executable, "-m")

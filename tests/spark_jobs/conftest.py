@@ -15,7 +15,6 @@ import pytest
 from pcaplake.spark_jobs.common.session import open_session
 from pcaplake.worker.config.service_settings import FleetSettings
 from tests.aws import Aws
-from tools import release
 
 LOCKS = "delta_log"
 # to verify the bytecode of Spark's and Delta's classes takes a tenth of the CPU time of a start; one compiler tier alone has a
@@ -66,12 +65,6 @@ def spark_conf_dir(tmp_path_factory: pytest.TempPathFactory, torture: bool) -> I
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SPARK_CONF_DIR", folder)
         yield folder
-
-
-@pytest.fixture(scope="session")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of this tree."""
-    return release.build_wheel(tmp_path_factory.mktemp("wheel"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -44,7 +44,6 @@ class Newcomer:
 
     wheel: Path
     here: Path
-    compiled: bool  # its kernels need not be
     environment: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -56,8 +55,6 @@ class Newcomer:
         if (install := re.fullmatch(r"pip install '?pcaplake(?:\[(.*)\])?'?", command)) is not None:
             if not self.venv.exists():
                 wheels.install(self.wheel, self.venv)
-                if self.compiled:
-                    wheels.copy_kernels(self.venv)
             linked = {path.name for path in wheels.site_packages(self.venv).glob("*.dist-info")}
             extras = (install[1] or "").split(",") if install[1] else []
             wheels.link(self.venv, [name for name in wheels.locked(*extras) if not is_linked(name, linked)])
@@ -87,11 +84,9 @@ def is_linked(name: str, linked: set[str]) -> bool:
 
 
 @pytest.fixture(scope="module")
-def newcomer(
-    wheel: Path, spark_conf_dir: str | None, tmp_path_factory: pytest.TempPathFactory, torture: bool
-) -> Newcomer:
-    """`make torture` compiles the kernels and leaves Spark as it is, as users have it."""
-    made = Newcomer(wheel=wheel, here=tmp_path_factory.mktemp("newcomer"), compiled=not torture)
+def newcomer(wheel: Path, spark_conf_dir: str | None, tmp_path_factory: pytest.TempPathFactory) -> Newcomer:
+    """`make torture` leaves Spark as it is, as users have it."""
+    made = Newcomer(wheel=wheel, here=tmp_path_factory.mktemp("newcomer"))
     if spark_conf_dir is not None:
         made.environment["SPARK_CONF_DIR"] = spark_conf_dir
     return made

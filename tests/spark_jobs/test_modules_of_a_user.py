@@ -48,7 +48,6 @@ def test_executors_import_ours(wheel: Path, tmp_path: Path) -> None:
     code = CODE.format(conf=SMALL, folder=str(theirs), captures=str(tmp_path / "drive"), paths=paths)
     venv = wheels.install(wheel, tmp_path / "venv")
     wheels.link(venv, wheels.locked("spark"))
-    wheels.copy_kernels(venv)
     done = subprocess.run(
         [venv / "bin" / "python", "-P", "-c", code],
         cwd=planted,

@@ -366,7 +366,6 @@ SHOWS = {  # who may write to stdout and stderr
     "worker/cli/app.py",  # typer's help
     "worker/__main__.py",  # that this system is not supported, before anything else is imported
     "spark_jobs/__main__.py",
-    "worker/warm.py",
     "worker/config/service_settings.py",  # pages of the documentation, to a file
     "worker/telemetry/metrics.py",
     "spark_jobs/common/job.py",  # reports on stdout

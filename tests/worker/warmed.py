@@ -1,11 +1,36 @@
-"""Imported once, before processes are copied: all modules of `ingest`, and all kernels in memory. Starts no thread.
+"""Imported once, before processes are copied: what an ingest imports and keeps. Starts no thread.
 
-numba loads a kernel when it is called first. Without this, hundreds of processes would take more than a second for it.
+Without this, hundreds of processes would take most of a second for it.
 """
 
 from __future__ import annotations
 
-from pcaplake.worker import warm
+import tempfile
+from pathlib import Path
 
-warm.warm()
-assert warm.is_warm()  # this also compiles the program of the default profile, which most processes need
+import pcaplake.worker.cli.ingest  # noqa: F401
+from pcaplake.parser import Profile
+from pcaplake.parser.schemas import TABLES
+from pcaplake.worker import sample
+from pcaplake.worker.ingest.pipeline import Reader
+from pcaplake.worker.lake.config import LakeConfig
+from pcaplake.worker.lake.records import Capture
+from pcaplake.worker.lake.staging.window import Window
+from pcaplake.worker.lake.store.local_store import LocalStore
+
+
+def _read_a_drive() -> None:
+    schemas = {name: spec.schema for name, spec in TABLES.items()}
+    with tempfile.TemporaryDirectory(prefix="pcaplake-") as folder:
+        captures = [path for path in sample.write_sample_captures(folder, "drive", 0.1) if path.suffix != ".yaml"]
+        window = Window(LocalStore(Path(folder, "lake")), schemas, lake_config=LakeConfig(), generation=0)
+        for profile in (Profile(), Profile.load(Path(folder, "profile.yaml"))):  # most processes need one of the two
+            reader = Reader(profile=profile, decoder_version="warm", now=lambda: 0.0)
+            for number, path in enumerate(path for path in captures if ".pcap" in path.name):
+                with path.open("rb", buffering=0) as file:
+                    capture = Capture(f"{number:032x}", str(path), "", path.stat().st_size)
+                    reader.read(file, capture, window)
+        window.close()
+
+
+_read_a_drive()

@@ -30,7 +30,6 @@ from pcaplake.worker.lake.store.store import Store
 from pcaplake.worker.lake.tables import count_tables
 from pcaplake.worker.plain_text import describe_library_error
 from pcaplake.worker.runtime import Runtime
-from pcaplake.worker.warm import compile_missing
 
 from .ingest_report import name_files, progress_values, say_which_decodings_differ, show_result, tally_as_dict
 from .lake_options import FollowLinks, LakeUri, Pair
@@ -209,10 +208,6 @@ def run_ingest(
     if settings.mode == "overwrite":
         # outside of an event loop, which would catch a Ctrl-C at the question
         _confirm_overwrite(store, asyncio.run(_count_rows_to_remove(store)), changes.yes)
-
-    before = time.monotonic()
-    compile_missing(screen.say, screen.share, profile)
-    start += time.monotonic() - before  # only the first run compiles: it says nothing of the captures
 
     async def open_lake_and_ingest() -> bool:
         interrupted = _stop_on_interrupt(work, overwrites=settings.mode == "overwrite")

@@ -21,7 +21,6 @@ from pcaplake.worker.config.settings import Settings, WrongSetting
 from pcaplake.worker.errors import PcaplakeError
 from pcaplake.worker.inspection.sources import STDIN, Inspector
 from pcaplake.worker.plain_text import counted
-from pcaplake.worker.warm import compile_missing
 
 from .inspect_report import Totals, describe_capture, describe_totals, display_name
 from .lake_options import FollowLinks, Pair
@@ -101,7 +100,6 @@ class InspectionRun:
             refs.insert(0 if names[0] == STDIN else len(refs), None)
         totals.found, size = len(refs), sum(ref.size for ref in refs if ref)
         captures, done = sum(ref is None or counts_by_name(ref) for ref in refs), 0
-        compile_missing(screen.say, screen.share, self.inspector.profile)
 
         def progress() -> tuple[float, float, str]:
             return self.inspector.read_bytes, self.readings * size, f"{done:,}/{counted(captures, 'capture')}"

@@ -9,12 +9,10 @@ from typing import Annotated
 
 import typer
 
-from pcaplake.worker import console as screen
 from pcaplake.worker.config.environment import PREFIX
 from pcaplake.worker.config.service_settings import FleetSettings
 from pcaplake.worker.config.setting_texts import list_settings
 from pcaplake.worker.errors import Fatal
-from pcaplake.worker.warm import compile_missing
 
 
 def _describe_settings() -> str:
@@ -51,7 +49,6 @@ def run(
         from pcaplake.worker.service.run import run_service  # needs the extra `aws`
     except ImportError as error:
         raise Fatal(f"the service needs the extra `aws`: pip install 'pcaplake[aws]' ({error})") from error
-    compile_missing(screen.say, screen.share)
     code = run_service(settings)
     sys.stdout.flush()
     sys.stderr.flush()

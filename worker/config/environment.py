@@ -1,7 +1,6 @@
 """Reads environment variables: PCAPLAKE_..., and those of AWS, Spark, Java, Kubernetes and OpenTelemetry.
 
-No other module reads the environment, except the variables of numba (parser/engine/kernel_image.py). It imports nothing of
-pcaplake, so it costs a command nothing.
+No other module reads the environment. It imports nothing of pcaplake, so it costs a command nothing.
 """
 
 from __future__ import annotations

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from pcaplake.parser.engine.kernel_types import Bytes, Int64s
+
 from . import kernel
 from .encoding import BYTE_ORDER_MAGIC, SECTION_HEADER, SECTION_LEAST
 from .raw_memory import load, swap
 
 
 @kernel
-def find_pcapng_block(data, start, until, end, big, least, longest, types):
+def find_pcapng_block(
+    data: Bytes, start: int, until: int, end: int, big: int, least: int, longest: int, types: Int64s
+) -> int:
     """The first position in start <= at < until where a pcapng block of one of `types` lies whole before `end`; or -1.
 
     Its two lengths are equal and between `least` and `longest`, and a section header states the byte order in which it is

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pcaplake.parser.engine.kernel_types import Int32Cube, Int32Matrix, Int32s, Int64Matrix, Int64s
+
 from . import kernel
 from .encoding import ABSENT, DEST, ORDINAL, STARTS
 
 
 @kernel
-def read_carried_positions(rows, n, slots, shift, carried):
+def read_carried_positions(rows: Int32Matrix, n: int, slots: Int64s, shift: int, carried: Int32Matrix) -> None:
     """Write the positions in `slots` of n rows of pieces, minus `shift`, to carried[:, piece]; -1 for none."""
     for i in range(n):
         piece = rows[DEST, i]
@@ -17,7 +19,18 @@ def read_carried_positions(rows, n, slots, shift, carried):
 
 
 @kernel
-def adopt_rows(tables, table_rows, sources, source_rows, owner, first_slots, slots, carried, owners, packets):
+def adopt_rows(
+    tables: Int32Cube,
+    table_rows: Int64s,
+    sources: Int32Matrix,
+    source_rows: Int64s,
+    owner: Int64s,
+    first_slots: Int64s,
+    slots: Int64Matrix,
+    carried: Int32Matrix,
+    owners: Int64s,
+    packets: Int32s,
+) -> None:
     """Give rows of messages the packets of the messages' last pieces, and positions of headers above these.
 
     tables, table_rows, sources, source_rows, owner, first_slots   as for `walk.walk_records`

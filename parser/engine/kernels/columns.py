@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pcaplake.parser.engine.kernel_types import Bytes, Int16s, Int32Matrix, Int32s, Int64Matrix, Int64s
+
 from . import helper, kernel
 from .cases import mark_valid_rows, store_case_values
 from .encoding import *
@@ -61,7 +63,7 @@ def _is_either_field(Q, q):
 
 
 @kernel
-def clear_row_slots(source, m, shapes, n_shapes):
+def clear_row_slots(source: Int32Matrix, m: int, shapes: Int64Matrix, n_shapes: int) -> None:
     """Set all slots of m rows of packets to -1 again, for the next morsel."""
     S, room = source, source.shape[1]
     some, _ = merge_shapes(shapes, n_shapes)
@@ -73,25 +75,25 @@ def clear_row_slots(source, m, shapes, n_shapes):
 
 @kernel
 def fill_number_columns(
-    data,
-    source,
-    m,
-    base,
-    rows,
-    packets,
-    ordinals,
-    order,
-    shapes,
-    n_shapes,
-    columns_,
-    cases_,
-    lookup,
-    arena,
-    live,
-    filled,
-    todo,
-    columns_of_all,
-):
+    data: Bytes,
+    source: Int32Matrix,
+    m: int,
+    base: int,
+    rows: int,
+    packets: Int64Matrix,
+    ordinals: Int32s,
+    order: Int32s,
+    shapes: Int64Matrix,
+    n_shapes: int,
+    columns_: Int64Matrix,
+    cases_: Int64Matrix,
+    lookup: Int16s,
+    arena: Bytes,
+    live: Int64s,
+    filled: Int64s,
+    todo: Int32s,
+    columns_of_all: Int32s,
+) -> None:
     """Fill every column of numbers for m rows of a source, at row `base` + DEST of the batch in `arena`.
 
     source int32[slots, room]; rows: how many rows the table gets in this morsel (m: this source alone gives them, in

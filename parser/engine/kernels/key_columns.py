@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
+from pcaplake.parser.engine.kernel_types import Int32Matrix, Int32s, Int64Matrix, Int64s
+
 from . import kernel
 from .encoding import CAPTURED, INTERFACE, NO_TIME, ORDINAL, SUB
 from .raw_memory import get, put
 
 
 @kernel
-def read_packet_times(packets, n, micros, interfaces, span):
+def read_packet_times(packets: Int64Matrix, n: int, micros: Int64s, interfaces: Int32s, span: Int64s) -> None:
     """Times in us (floored) and interfaces of n packets.
 
     span: int64[4], set to least and greatest time in ns, number of packets with a time, sum of the captured lengths.
@@ -31,8 +33,20 @@ def read_packet_times(packets, n, micros, interfaces, span):
 
 @kernel
 def fill_key_columns(
-    table, m, first_no, times, micros, days, interfaces, ts_ns, ts, date, packet_no, sub_no, interface
-):
+    table: Int32Matrix,
+    m: int,
+    first_no: int,
+    times: Int64s,
+    micros: Int64s,
+    days: Int32s,
+    interfaces: Int32s,
+    ts_ns: Int64s,
+    ts: Int64s,
+    date: Int32s,
+    packet_no: Int64s,
+    sub_no: Int32s,
+    interface: Int32s,
+) -> int:
     """Fill the key columns of m rows from arrays by the ordinal of the packet; return how many rows have no time.
 
     table: int32[TABLE_FIELDS, room]; first_no: number in the capture of the morsel's first packet.

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
+from pcaplake.parser.engine.kernel_types import Bytes, Int32Matrix, Int32s, Int64s
+
 from . import kernel
 from .encoding import BODY, BODY_END
 from .raw_memory import SLACK, copy, load, put, store64, swap
 
 
 @kernel
-def sum_payload_lengths(table, m):
+def sum_payload_lengths(table: Int32Matrix, m: int) -> int:
     """The sum of the lengths of m payloads."""
     size = 0
     for i in range(m):
@@ -20,7 +22,7 @@ def sum_payload_lengths(table, m):
 
 
 @kernel
-def gather_payloads(data, table, m, offsets, filled, out):
+def gather_payloads(data: Bytes, table: Int32Matrix, m: int, offsets: Int32s, filled: int, out: Bytes) -> int:
     """Copy m payloads behind each other, 8 bytes at a time (both buffers have SLACK); return how far `out` is filled."""
     for i in range(m):
         s = np.int64(table[BODY, i])
@@ -40,7 +42,7 @@ def gather_payloads(data, table, m, offsets, filled, out):
 
 
 @kernel
-def count_stacked_headers(first, last, step, counts):
+def count_stacked_headers(first: Int32s, last: Int32s, step: int, counts: Int64s) -> int:
     """Count the stacked headers of `step` bytes from first[i] to last[i] (0 where first is -1); return the sum."""
     total = 0
     for i in range(first.size):
@@ -52,7 +54,9 @@ def count_stacked_headers(first, last, step, counts):
 
 
 @kernel
-def read_stacked_values(data, first, counts, step, offset, shift, mask, big, out):
+def read_stacked_values(
+    data: Bytes, first: Int32s, counts: Int64s, step: int, offset: int, shift: int, mask: int, big: int, out: Int32s
+) -> None:
     """One value of each stacked header, in order."""
     k = 0
     for i in range(first.size):

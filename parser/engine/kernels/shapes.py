@@ -6,6 +6,8 @@ cases. So the kernels that fill columns choose the case once for each shape, and
 
 from __future__ import annotations
 
+from pcaplake.parser.engine.kernel_types import Int32Matrix, Int32s, Int64Matrix
+
 from . import helper, kernel
 from .encoding import *
 from .raw_memory import get, put
@@ -14,7 +16,9 @@ BLOCK = 2048  # rows whose masks stay in the first-level cache
 
 
 @kernel
-def group_rows_by_shape(source, m, masks, order, shapes, slots):
+def group_rows_by_shape(
+    source: Int32Matrix, m: int, masks: Int32s, order: Int32s, shapes: Int64Matrix, slots: Int32s
+) -> int:
     """Order m rows of a source int32[slots, room] by shape; return the number of shapes.
 
     A mask has one bit for each slot from STARTS on: whether there is a start in it.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from pcaplake.parser.engine.kernel_types import Bytes, Int16s, Int32Matrix, Int32s, Int64Matrix, Int64s
+
 from . import helper, kernel
 from .cases import mark_valid_rows, store_case_values
 from .encoding import *
@@ -24,30 +26,30 @@ def _is_plain_text(Q, q):
 
 @kernel
 def fill_text_codes(
-    data,
-    source,
-    m,
-    base,
-    rows,
-    packets,
-    ordinals,
-    order,
-    shapes,
-    n_shapes,
-    column,
-    cases_,
-    lookup,
-    arena,
-    live,
-    filled,
-    todo,
-    words,
-    lows,
-    highs,
-    kinds,
-    known,
-    slots,
-):
+    data: Bytes,
+    source: Int32Matrix,
+    m: int,
+    base: int,
+    rows: int,
+    packets: Int64Matrix,
+    ordinals: Int32s,
+    order: Int32s,
+    shapes: Int64Matrix,
+    n_shapes: int,
+    column: Int64s,
+    cases_: Int64Matrix,
+    lookup: Int16s,
+    arena: Bytes,
+    live: Int64s,
+    filled: Int64s,
+    todo: Int32s,
+    words: Bytes,
+    lows: Int64s,
+    highs: Int64s,
+    kinds: Int64s,
+    known: Int64Matrix,
+    slots: Int32s,
+) -> bool:
     """Fill one column of codes, with the arguments of `columns.fill_number_columns`; return whether all rows are done.
 
     A value is (kind of text, upper 8 bytes, lower 8 bytes); its code is found by open addressing.
@@ -153,7 +155,7 @@ def fill_text_codes(
 
 
 @kernel
-def rehash_known_values(known, slots):
+def rehash_known_values(known: Int64Matrix, slots: Int32s) -> None:
     """Put every value of `known` into new `slots`."""
     mask = slots.size - 1
     for h in range(slots.size):

@@ -19,6 +19,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from pcaplake.parser.engine.kernel_types import Bytes, Int16s, Int32Cube, Int32Matrix, Int64Matrix, Int64s
+
 from . import kernel
 from .clock import timestamp_nanoseconds
 from .encoding import *
@@ -30,31 +32,31 @@ from .rows import write_fault_row
 
 @kernel
 def walk_records(
-    data,
-    end,
-    root,
-    late,
-    program,
-    lut,
-    sparse,
-    uses,
-    late_slots,
-    owner,
-    first_slots,
-    clocks,
-    state,
-    tables,
-    sources,
-    table_rows,
-    source_rows,
-    packets,
-    faults,
-    where,
-    stack,
-    last,
-    subs,
-    touched,
-):
+    data: Bytes,
+    end: int,
+    root: int,
+    late: int,
+    program: Int64Matrix,
+    lut: Int16s,
+    sparse: Int64s,
+    uses: Int64Matrix,
+    late_slots: Int64Matrix,
+    owner: Int64s,
+    first_slots: Int64s,
+    clocks: Int64Matrix,
+    state: Int64s,
+    tables: Int32Cube,
+    sources: Int32Matrix,
+    table_rows: Int64s,
+    source_rows: Int64s,
+    packets: Int64Matrix,
+    faults: Int64Matrix,
+    where: Int64s,
+    stack: Int64s,
+    last: Int64s,
+    subs: Int64s,
+    touched: Int64s,
+) -> int:
     """Walk the records of data[state[POSITION]:end] and every layer inside them; return why it stopped.
 
     data          uint8[>= end + SLACK]

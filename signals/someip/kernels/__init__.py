@@ -1,1 +1,1 @@
-"""The functions of SOME/IP payloads that numba compiles. They know bytes and a table of integers, and no description."""
+"""The kernels of SOME/IP payloads. They know bytes and a table of integers, and no description."""

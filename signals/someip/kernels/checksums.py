@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from pcaplake.parser.engine.kernel_types import ByteMatrix, Bytes, Int64s, Uint64s
 from pcaplake.parser.engine.kernels import helper, kernel
 
 
@@ -16,7 +17,19 @@ def add_byte(crc, byte, table, reflected):
 
 
 @kernel
-def compute_checksums(data, starts, ends, before, after, gap, gap_bytes, table, reflected, initial, out):
+def compute_checksums(
+    data: Bytes,
+    starts: Int64s,
+    ends: Int64s,
+    before: ByteMatrix,
+    after: ByteMatrix,
+    gap: int,
+    gap_bytes: int,
+    table: Uint64s,
+    reflected: bool,
+    initial: Uint64s,
+    out: Uint64s,
+) -> None:
     """The checksum of each payload, without the `gap_bytes` at its byte `gap`.
 
     data: uint8; starts, ends: int64; before, after: uint8 of shape (payloads, bytes), what is counted before and after a

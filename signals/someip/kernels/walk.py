@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from pcaplake.parser.engine.kernel_types import Bytes, Int32s, Int64Matrix, Int64s
 from pcaplake.parser.engine.kernels import helper, kernel
 
 from .encoding import *
@@ -49,9 +50,23 @@ def place_of_instance(slots, parents, indices, parent, index):
 
 @kernel
 def walk_messages(
-    data, starts, ends, skip, nodes,
-    messages, leaves, instances, positions, lengths, parents, indices, slots, flags, stack, state,
-):  # fmt: skip
+    data: Bytes,
+    starts: Int64s,
+    ends: Int64s,
+    skip: int,
+    nodes: Int64Matrix,
+    messages: Int32s,
+    leaves: Int32s,
+    instances: Int32s,
+    positions: Int64s,
+    lengths: Int64s,
+    parents: Int64s,
+    indices: Int64s,
+    slots: Int32s,
+    flags: Int32s,
+    stack: Int64Matrix,
+    state: Int64s,
+) -> None:
     """Find the values of the messages from state[MESSAGE] on; stop before a message for which there is no room.
 
     data: uint8, all payloads; starts, ends: int64, the payload of each message in it; skip: bytes before the parameters;
@@ -358,7 +373,7 @@ def walk_messages(
 
 
 @kernel
-def fill_slots(slots, parents, indices, known):
+def fill_slots(slots: Int32s, parents: Int64s, indices: Int64s, known: int) -> None:
     """Put instances 1 to `known` into an empty hash table."""
     for instance in range(1, known):
         slots[place_of_instance(slots, parents, indices, parents[instance], indices[instance])] = instance

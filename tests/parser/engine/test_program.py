@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import struct
 from collections.abc import Callable, Sequence
@@ -14,13 +15,14 @@ import dpkt
 import pytest
 
 from pcaplake.parser import CannotCompile, protocols
-from pcaplake.parser.engine.kernel_cache import KernelCache
+from pcaplake.parser.engine import decoder
 from pcaplake.parser.engine.kernels import encoding
 from pcaplake.parser.engine.key_spaces import LINKTYPE, Claim, KeySpace
 from pcaplake.parser.engine.layer import Layer, Rows
 from pcaplake.parser.engine.program import Program
-from pcaplake.parser.engine.specialize import specialized_walk
+from pcaplake.parser.engine.specialize import program_tables, specialize_walk, walk_source
 from tests.parser import captures, nested
+from tests.parser.checked import checked_kernels, in_place
 from tests.parser.compare import difference, read
 from tests.parser.nested import IDENTIFIER, KIND, LEAF, NEXT, USER0, box, entry, inner, leaf
 from tests.parser.nested import frame as identified
@@ -310,15 +312,19 @@ def test_nested_declarations_equal_the_reference(monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.slow
 def test_a_specialized_walk_of_sparse_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Interpreted: a walk is compiled for the program of all tables only."""
     program = nested.use(monkeypatch)
     r = Random(5)
-    data = captures.pcap([entries(r)[: r.choice((None, r.randrange(60)))] for _ in range(400)], USER0)
+    data = captures.pcap([entries(r)[: r.choice((None, r.randrange(60)))] for _ in range(100)], USER0)
     rows, _ = read(data)
-    monkeypatch.setattr(KernelCache, "save_overload", lambda *_: None)  # it would replace that of the usual program
-    mine = set(nested.LAYERS) - set(protocols.containers.LAYERS)  # to compile the others takes 8 s more
-    program.frequent = tuple(number for layer, number in program.number.items() if layer in mine)
-    program.specialized = specialized_walk(program)
-    assert (unlike := difference(rows, read(data)[0])) is None, unlike
+    program.frequent = tuple(program.number.values())
+    functions = specialize_walk(walk_source(), program_tables(program), program.frequent)
+    kernels = checked_kernels()
+    exec(compile(ast.fix_missing_locations(ast.Module([*functions], [])), "walk", "exec"), vars(kernels))
+    with in_place(kernels):
+        monkeypatch.setattr(decoder, "choose_walk", lambda program: vars(kernels)["walk_records"])
+        found, _ = read(data)
+    assert (unlike := difference(rows, found)) is None, unlike
 
 
 def test_values_of_sparse_key_spaces_change_no_table() -> None:

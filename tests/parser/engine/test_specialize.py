@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import ast
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from random import Random
@@ -24,7 +21,6 @@ from pcaplake.parser.engine.kernels import encoding, walk
 from pcaplake.parser.engine.program import Program
 from pcaplake.parser.engine.specialize import REPEATED, program_tables, specialize_walk, specialized_walk, walk_source
 from pcaplake.parser.protocols import isotp
-from pcaplake.worker import warm
 from tests.parser import captures, frames
 from tests.parser.compare import PROFILE, difference, read
 
@@ -114,7 +110,8 @@ def test_another_program_has_another_kernel() -> None:
     program = compiled_program(Profile(), DECODED)
     other = compiled_program(Profile(), ["can_frames"])
     assert choose_walk(other) is walk.walk_records
-    assert specialized_walk(other) is not choose_walk(program)
+    assert specialized_walk(other) is None
+    assert choose_walk(program) is specialized_walk(program)
 
 
 def test_a_loop_that_the_program_does_not_bound_is_refused() -> None:
@@ -122,34 +119,3 @@ def test_a_loop_that_the_program_does_not_bound_is_refused() -> None:
     tables = {name: np.zeros((1, encoding.WIDTH), np.int64) for name in ("P", "U", "owner", "first_slots")}
     with pytest.raises(AssertionError, match="the program does not determine limit"):
         specialize_walk(source, tables, [0])
-
-
-@pytest.mark.slow
-def test_machine_code_is_found_without_making_the_tree() -> None:
-    """Each process would otherwise evaluate the tables again, which takes half a second."""
-    script = (
-        "import io, sys\n"
-        "from pcaplake.parser import Profile\n"
-        "from pcaplake.parser.capture.programs import compiled_program\n"
-        "from pcaplake.parser.capture.reader import DECODED\n"
-        "from pcaplake.parser.engine import specialize\n"
-        "specialize.specialize_walk = None\n"
-        "from tests.parser import captures\n"
-        "from tests.parser.compare import read\n"
-        "read(captures.pcap([bytes(60)], 1))\n"
-        "from pcaplake.parser.engine.decoder import choose_walk\n"
-        "kernel = choose_walk(compiled_program(Profile(), DECODED))\n"
-        "print('numba' in sys.modules, len(kernel.entries))\n"
-        "kernel.use_numba()\n"
-        "read(captures.pcap([bytes(60)], 1))\n"
-        "stats = kernel.dispatcher.stats\n"
-        "print(sum(stats.cache_hits.values()), sum(stats.cache_misses.values()))\n"
-    )
-    warm.main()
-    # numba's cache has one specialized walk, and a test may have replaced that of the usual program
-    filled = script.replace("specialize.specialize_walk = None\n", "")
-    for text in (filled, script):
-        done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=False, cwd=ROOT)
-        assert done.returncode == 0, done.stderr
-    images = os.uname().machine == "x86_64"
-    assert done.stdout.splitlines() == [f"{not images} {int(images)}", "1 0"]

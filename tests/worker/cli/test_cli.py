@@ -22,9 +22,8 @@ from deltalake.exceptions import TableNotFoundError
 
 from pcaplake.parser import Profile
 from pcaplake.parser.capture import programs
-from pcaplake.parser.engine import kernel_image
 from pcaplake.parser.schemas import TABLES
-from pcaplake.worker import sample, warm
+from pcaplake.worker import sample
 from pcaplake.worker.cli import app as cli
 from pcaplake.worker.cli.ingest_report import progress_values, tally_as_dict
 from pcaplake.worker.config.settings import Settings, WrongSetting
@@ -35,7 +34,6 @@ from pcaplake.worker.lake.store.store import Store
 from pcaplake.worker.lake.tables import count_tables
 from tests.worker import lakes
 from tests.worker.conftest import Drive
-from tests.worker.fleets import can_capture
 
 KEYS = [
     "captures",
@@ -444,34 +442,11 @@ def test_help_teaches(capsys: Capsys, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "ingest" in out
 
 
-@pytest.mark.slow
-def test_kernels_are_warm_after_set_up() -> None:
-    """A start compiles nothing: every kernel is in an image, for this source and this processor."""
-    warm.main()
-    assert len(list(warm.kernels())) > 25
-    assert warm.is_warm()
-    if os.uname().machine == "x86_64":
-        kernel_image.load.cache_clear()
-        assert [kernel.name for kernel in warm.kernels() if not kernel.entries] == []
-
-
-@pytest.mark.slow
-def test_warm_calls_every_kernel() -> None:
-    """A kernel that it does not call would be missing after each installation, and each command would compile it."""
-    code = (
-        "from pcaplake.worker import warm\n"
-        "for kernel in warm.kernels(): kernel.use_numba()\n"
-        "warm.warm()\n"
-        "print([kernel.name for kernel in warm.kernels() if not kernel.dispatcher.signatures])"
-    )
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
-
-
 @pytest.mark.parametrize("command", ["ingest", "inspect"])
 def test_a_command_compiles_one_program(
     command: str, drive: Drive, tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """That of the profile; the look for missing kernels needs no other."""
+    """That of the profile."""
     profile, given = tmp_path / "profile.yaml", ("--lake", tmp_path / "lake") if command == "ingest" else ()
     profile.write_text("ports:\n  udp:\n    40001: someip\n")
     monkeypatch.setattr(programs, "_PROGRAMS", OrderedDict())
@@ -486,48 +461,6 @@ def test_a_command_compiles_one_program(
     code, _, err = lakes.run(capsys, command, drive.captures[0], "--profile", profile, *given)
     assert code == 0, err
     assert len(made) == 1
-
-
-@pytest.mark.slow
-def test_compilation_shows_how_far_it_is() -> None:
-    """The bar moves all the time, also while one kernel is compiled, and is full at the end only."""
-    shown: list[float] = []
-    with warm.follow_cpu_time(shown.append, 1000):
-        while len(set(shown)) < 3:
-            sum(range(10_000))
-    assert shown == sorted(shown)
-    assert 0 < shown[-2] < shown[-1] == 1
-    with warm.follow_cpu_time(shown.append, 1e-9):
-        while shown[-1] == 1:
-            pass
-    assert shown[-2:] == [0.99, 1]
-
-
-DBC = 'VERSION ""\nBS_:\nBU_: A\nBO_ 1 M: 8 A\n SG_ S : 0|8@1+ (1,0) [0|0] "" A\n'
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "command",
-    [
-        ["-m", "pcaplake.worker", "inspect", "x.pcap"],
-        ["-c", "import pcaplake; print(pcaplake.open_capture('x.pcap', 'can_frames').read())"],
-        ["-c", "import pcaplake; print(pcaplake.read_signals('x.pcap', 'x.dbc'))"],
-    ],
-    ids=["inspect", "open_capture", "read_signals"],
-)
-def test_a_start_that_compiles_says_so(tmp_path: Path, command: list[str]) -> None:
-    """For a processor without kernels on disk; killed once it has said it, because compiling takes minutes."""
-    (tmp_path / "x.pcap").write_bytes(can_capture(1))
-    (tmp_path / "x.dbc").write_text(DBC, encoding="utf-8")
-    numba = {"NUMBA_CACHE_DIR": str(tmp_path / "cache"), "NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""}
-    environment = {**os.environ, **numba}
-    with subprocess.Popen(
-        [sys.executable, *command], env=environment, cwd=tmp_path, stderr=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stderr is not None
-        assert process.stderr.readline().strip() == warm.NOTICE
-        process.kill()
 
 
 @pytest.mark.slow

@@ -87,20 +87,3 @@ def test_one_place_names_the_python_of_child_processes() -> None:
     ]
     # the session passes it to Spark, whose executors get PYTHONSAFEPATH
     assert sorted(found) == ["spark_jobs/common/session.py", "worker/child_python.py"]
-
-
-@pytest.mark.slow
-def test_settings_of_numba_there_are_ignored(tmp_path: Path) -> None:
-    """They can name a folder of machine code."""
-    (tmp_path / ".numba_config.yaml").write_text(f"cache_dir: {tmp_path}\ndisable_jit: 1\n")
-    program = (
-        "from pcaplake.parser.engine.kernel import Helper\n"
-        "Helper(lambda a: a).dispatcher\n"
-        "from numba.core import config\n"
-        "print([config.CACHE_DIR, config.DISABLE_JIT])\n"
-    )
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("NUMBA_")}
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
-    )
-    assert done.stdout == "['', 0]\n"

@@ -6,10 +6,11 @@ import pcaplake.worker.cli.ingest
 import pcaplake.worker.cli.maintain
 import pcaplake.worker.cli.signals  # noqa: F401
 from pcaplake.parser import Profile
-from pcaplake.worker import warm
+from pcaplake.parser.capture.programs import compiled_program
+from pcaplake.parser.capture.reader import DECODED
 from tests.worker import warmed  # noqa: F401
 
 from .contents import TEXTS
 
 for text in TEXTS.values():
-    assert all(kernel.is_compiled for kernel in warm.kernels(warm.OF_CAPTURES, Profile.parse(text)))
+    compiled_program(Profile.parse(text), DECODED)

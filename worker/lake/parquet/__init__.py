@@ -2,6 +2,5 @@
 
 from .sink import ParquetSink
 from .statistics import ParquetFileSummary, delta_statistics
-from .warm import compile_parquet_kernels
 
-__all__ = ["ParquetFileSummary", "ParquetSink", "compile_parquet_kernels", "delta_statistics"]
+__all__ = ["ParquetFileSummary", "ParquetSink", "delta_statistics"]

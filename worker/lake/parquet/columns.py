@@ -102,7 +102,7 @@ def encode_column(array: pa.Array, column: Column) -> tuple[ColumnChunk, ColumnR
         return chunk, ColumnRange(nulls=n)
     if array.offset:
         array = pa.concat_arrays([array, array[:0]])
-    bitmap = _buffer_as_array(array.buffers()[0], np.uint8, (n + 7) // 8) if nulls else None
+    bitmap = np.frombuffer(array.buffers()[0], np.uint8, (n + 7) // 8) if nulls else None
     head = definition_levels(n, bitmap) if column.nullable else []
     if column.is_text:
         return chunk, _encode_strings(chunk, array, head, bitmap)
@@ -129,25 +129,11 @@ def _pack_differences(values: Array, head: bytes, start: int, stop: int, whole_b
     return out[: len(head) + size]
 
 
-class _WritablePointer:
-    """Presents the memory of a read-only buffer as writable, because numba compiles another kernel for read-only arrays."""
-
-    def __init__(self, values: Array) -> None:
-        self.values = values
-        self.__array_interface__ = {**values.__array_interface__, "data": (values.ctypes.data, False)}
-
-
-def _buffer_as_array(buffer: pa.Buffer, dtype: Any, count: int) -> Array:
-    """An array over an Arrow buffer, for kernels that do not write to it."""
-    values = np.frombuffer(buffer, dtype, count)
-    return values if values.flags.writeable else np.asarray(_WritablePointer(values))
-
-
 def _non_null_values(values: Array, bitmap: Array | None) -> Array:
     """The values that are not null."""
     if bitmap is None:
         return values
-    out = np.empty(values.size + 1, values.dtype)
+    out = np.empty_like(values, shape=values.size + 1)
     return out[: e.compact_valid_values(values, bitmap, out)]
 
 
@@ -155,7 +141,7 @@ def _encode_numbers(
     chunk: ColumnChunk, array: pa.Array, head: list[Any], bitmap: Array | None, column: Column
 ) -> ColumnRange:
     n = len(array)
-    values = _non_null_values(_buffer_as_array(array.buffers()[1], f"i{column.width}", n), bitmap)
+    values = _non_null_values(np.frombuffer(array.buffers()[1], f"i{column.width}", n), bitmap)
     if column.width == 2:
         values = values.astype(np.int32)
     low, high = _encode_integers(chunk, head, n, values)
@@ -188,7 +174,7 @@ def _encode_integers(chunk: ColumnChunk, head: list[Any], n: int, values: Array)
 def _build_dictionary(values: Array, low: int, high: int) -> tuple[Array | None, Array]:
     """The codes and the dictionary; None for the codes if a dictionary of this size would not pay."""
     room = min(MAX_DICTIONARY, max(values.size // 8, 16))
-    dictionary, codes = np.empty(room, values.dtype), np.empty(values.size, np.int32)
+    dictionary, codes = np.empty_like(values, shape=room), np.empty(values.size, np.int32)
     if high - low < 1 << 16:
         count = e.encode_codes_by_range(values, low, np.full(high - low + 1, -1, np.int32), codes, dictionary)
     else:
@@ -200,7 +186,7 @@ def _build_dictionary(values: Array, low: int, high: int) -> tuple[Array | None,
 def _append_rle_dictionary_pages(chunk: ColumnChunk, head: list[Any], n: int, values: Array, count: int) -> None:
     """Append pages of rising values, `count` of them distinct: the dictionary rises too, and every code is one run."""
     width = max((count - 1).bit_length(), 1)
-    start, dictionary = b"".join([*head, bytes([width])]), np.empty(count, values.dtype)
+    start, dictionary = b"".join([*head, bytes([width])]), np.empty_like(values, shape=count)
     out = room_behind(start, 8 * count)
     size = e.encode_rle_runs(values, width, out[len(start) :], dictionary)
     chunk.encodings, chunk.dictionary = [RLE_DICTIONARY], (dictionary.tobytes(), count)
@@ -223,7 +209,7 @@ def _encode_strings(chunk: ColumnChunk, array: pa.Array, head: list[Any], bitmap
     if not pa.types.is_dictionary(array.type):
         array = array.dictionary_encode()
     dictionary, indices = array.dictionary, array.indices
-    codes = _non_null_values(_buffer_as_array(indices.buffers()[1], np.int32, len(array)), bitmap)
+    codes = _non_null_values(np.frombuffer(indices.buffers()[1], np.int32, len(array)), bitmap)
     seen = np.zeros(len(dictionary), np.uint8)
     if len(dictionary) == 1:
         seen[0] = 1
@@ -246,7 +232,7 @@ def _encode_strings(chunk: ColumnChunk, array: pa.Array, head: list[Any], bitmap
 
 def _encode_booleans(chunk: ColumnChunk, array: pa.Array, head: list[Any], bitmap: Array | None) -> ColumnRange:
     n = len(array)
-    bits = _buffer_as_array(array.buffers()[1], np.uint8, (n + 7) // 8)
+    bits = np.frombuffer(array.buffers()[1], np.uint8, (n + 7) // 8)
     if bitmap is not None:
         out = np.zeros(bits.size + 1, np.uint8)
         if (bits & bitmap).any():
@@ -270,8 +256,8 @@ def _encode_byte_arrays(chunk: ColumnChunk, array: pa.Array, column: Column, bit
     rows, and so returns wrong payloads without an error (SPARK-52240).
     """
     n = len(array)
-    offsets, data = _buffer_as_array(array.buffers()[1], np.int32, n + 1), array.buffers()[2]
-    content = _buffer_as_array(data, np.uint8, data.size) if data is not None and data.size else np.zeros(0, np.uint8)
+    offsets, data = np.frombuffer(array.buffers()[1], np.int32, n + 1), array.buffers()[2]
+    content = np.frombuffer(data, np.uint8, data.size) if data is not None and data.size else np.zeros(0, np.uint8)
     every = np.zeros(0, np.uint8) if bitmap is None else bitmap
     repeated = _find_repeated_payloads(offsets, content, every, n - chunk.nulls)
     sizes = 0 if repeated is None else int((offsets[repeated[1] + 1] - offsets[repeated[1]]).sum())
@@ -315,8 +301,8 @@ def _encode_number_list(array: pa.Array, column: Column) -> tuple[ColumnChunk, C
         return chunk, ColumnRange(nulls=n)
     if array.offset:
         array = pa.concat_arrays([array, array[:0]])
-    offsets = _buffer_as_array(array.buffers()[1], np.int32, n + 1)
-    bitmap = _buffer_as_array(array.buffers()[0], np.uint8, (n + 7) // 8) if nulls else np.zeros(1, np.uint8)
+    offsets = np.frombuffer(array.buffers()[1], np.int32, n + 1)
+    bitmap = np.frombuffer(array.buffers()[0], np.uint8, (n + 7) // 8) if nulls else np.zeros(1, np.uint8)
     first, held = int(offsets[0]), int(offsets[n]) - int(offsets[0])
     repetition, definition = np.empty(n + held, np.uint8), np.empty(n + held, np.uint8)
     count, item_count = e.encode_list_levels(offsets, bitmap, bool(nulls), repetition, definition)
@@ -332,5 +318,5 @@ def _encode_number_list(array: pa.Array, column: Column) -> tuple[ColumnChunk, C
         return chunk, ColumnRange(nulls=nulls)
     if items.offset:
         items = pa.concat_arrays([items, items[:0]])
-    _encode_integers(chunk, levels, count, _buffer_as_array(items.buffers()[1], np.int32, item_count))
+    _encode_integers(chunk, levels, count, np.frombuffer(items.buffers()[1], np.int32, item_count))
     return chunk, ColumnRange(nulls=nulls)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 import tempfile
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -394,33 +392,6 @@ def test_a_dictionary_may_hold_a_null() -> None:
     data, summary = write(schema, [pa.RecordBatch.from_arrays([words], names=["w"])])
     assert pq.read_table(pa.BufferReader(data))["w"].to_pylist() == ["a", None, None, None]
     assert json.loads(summary.stats)["nullCount"] == {"w": 3}
-
-
-WARM = """
-import sys
-from pcaplake.worker.lake.parquet import ParquetSink, compile_parquet_kernels
-from pcaplake.worker.lake.parquet.kernels import byte_arrays, encodings, huffman
-from pcaplake.parser.engine.kernel import Kernel
-sys.path.insert(0, {folder!r})
-import test_parquet as t
-import numpy as np
-kernels = {{k: v for m in (byte_arrays, encodings, huffman) for k, v in vars(m).items() if isinstance(v, Kernel)}}
-for kernel in kernels.values():
-    kernel.use_numba()
-compile_parquet_kernels()
-before = {{k: list(v.dispatcher.signatures) for k, v in kernels.items()}}
-rng = np.random.default_rng(5)
-for table in ("can_frames", "packets", "someip_messages"):
-    t.write(t.TABLES[table].schema, [t.full_batch(table, n, rng) for n in (3000, 1, 500)], row_group_rows=1000)
-after = {{k: list(v.dispatcher.signatures) for k, v in kernels.items()}}
-assert before == after, [(k, before[k], after[k]) for k in before if before[k] != after[k]]
-"""
-
-
-@pytest.mark.slow
-def test_warm_has_compiled_all_that_writing_needs() -> None:
-    script = WARM.format(folder=str(Path(__file__).parent))
-    subprocess.run([sys.executable, "-W", "error", "-c", script], check=True, cwd=Path(__file__).parents[4])
 
 
 def test_null_lists_and_null_payloads_may_hold_something_in_their_slots() -> None:

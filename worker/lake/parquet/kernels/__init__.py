@@ -1,4 +1,4 @@
-"""The functions of the Parquet writer that numba compiles: encodings of integers, and Zstandard frames of literals.
+"""The kernels of the Parquet writer: encodings of integers, and Zstandard frames of literals.
 
 They know arrays of integers and bytes, but neither pages nor Arrow. All of them release the GIL.
 """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from pcaplake.parser.engine.kernel_types import Bytes, Int32s, Int64s
 from pcaplake.parser.engine.kernels import helper, kernel
 from pcaplake.parser.engine.kernels.raw_memory import get, load, put, store8, store32, store64
 
@@ -30,7 +31,7 @@ def _append_byte_array(offsets, data, i, out, at):
 
 
 @kernel
-def encode_plain_byte_arrays(offsets, data, bitmap, start, stop, out):
+def encode_plain_byte_arrays(offsets: Int32s, data: Bytes, bitmap: Bytes, start: int, stop: int, out: Bytes) -> int:
     """Encode byte arrays as PLAIN: values start to stop - 1 whose bit in `bitmap` (LSB first; empty: all) is set.
 
     Value i is data[offsets[i] : offsets[i + 1]], and follows its length of 4 bytes. out has SPARE bytes more than that
@@ -45,7 +46,7 @@ def encode_plain_byte_arrays(offsets, data, bitmap, start, stop, out):
 
 
 @kernel
-def encode_chosen_byte_arrays(offsets, data, chosen, count, out):
+def encode_chosen_byte_arrays(offsets: Int32s, data: Bytes, chosen: Int32s, count: int, out: Bytes) -> int:
     """As `encode_plain_byte_arrays`, for the values with the numbers chosen[:count] (int32)."""
     at = np.int64(0)
     for n in range(count):
@@ -66,7 +67,16 @@ def _load_word(data, at, left):
 
 
 @kernel
-def encode_byte_array_codes(offsets, data, bitmap, slots, hashes, sizes, codes, firsts):
+def encode_byte_array_codes(
+    offsets: Int32s,
+    data: Bytes,
+    bitmap: Bytes,
+    slots: Int32s,
+    hashes: Int64s,
+    sizes: Int32s,
+    codes: Int32s,
+    firsts: Int32s,
+) -> tuple[int, int]:
     """Dictionary codes of the values whose bit in `bitmap` (LSB first; empty: all) is set, in order of appearance.
 
     slots: int32[2^k], all -1, at least twice as many as firsts; hashes: int64, sizes and firsts: int32, with space for

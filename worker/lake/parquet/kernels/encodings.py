@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from pcaplake.parser.engine.kernel_types import Bytes, Codes, Int32s, Int64s, SmallValues, Values
 from pcaplake.parser.engine.kernels import helper, kernel
 from pcaplake.parser.engine.kernels.raw_memory import get, put, store8, store64
 
@@ -16,7 +17,7 @@ SPARE = 16
 
 
 @kernel
-def survey_values(values, out):
+def survey_values(values: Values, out: Int64s) -> None:
     """out[:4] = least value, greatest value, number of values that differ from the one before, number that are less than it.
 
     values: int32 or int64, at least one.
@@ -35,7 +36,7 @@ def survey_values(values, out):
 
 
 @kernel
-def encode_rle_runs(values, width, out, dictionary):
+def encode_rle_runs(values: Values, width: int, out: Bytes, dictionary: Values) -> int:
     """Encode rising values as RLE runs of their dictionary codes, `width` bits each; return the number of bytes.
 
     dictionary: of the dtype of values, with space for all distinct values; out: with 8 bytes for each run.
@@ -57,14 +58,14 @@ def encode_rle_runs(values, width, out, dictionary):
 
 
 @kernel
-def remap_codes(codes, table, out):
+def remap_codes(codes: Int32s, table: Int32s, out: Int32s) -> None:
     """out[i] = table[codes[i]], all int32."""
     for i in range(codes.size):
         put(out, i, get(table, get(codes, i)))
 
 
 @kernel
-def compact_valid_values(values, bitmap, out):
+def compact_valid_values(values: SmallValues, bitmap: Bytes, out: SmallValues) -> int:
     """out = the values whose bit in `bitmap` (LSB first) is set; return their number. Both have the same dtype."""
     n = 0
     for i in range(values.size):
@@ -74,7 +75,7 @@ def compact_valid_values(values, bitmap, out):
 
 
 @kernel
-def compact_valid_bits(bits, bitmap, n, out):
+def compact_valid_bits(bits: Bytes, bitmap: Bytes, n: int, out: Bytes) -> int:
     """out (zeroed) = those of n bits whose bit in `bitmap` is set, both LSB first; return their number."""
     count = 0
     for i in range(n):
@@ -86,7 +87,7 @@ def compact_valid_bits(bits, bitmap, n, out):
 
 
 @kernel
-def encode_codes_by_range(values, low, table, codes, dictionary):
+def encode_codes_by_range(values: Values, low: int, table: Int32s, codes: Int32s, dictionary: Values) -> int:
     """Dictionary codes of values low <= v < low + table.size, in order of appearance.
 
     table: int32, all -1; codes: int32[values.size]; dictionary: of the dtype of values. Return the number of distinct
@@ -108,7 +109,7 @@ def encode_codes_by_range(values, low, table, codes, dictionary):
 
 
 @kernel
-def encode_codes_by_hash(values, slots, codes, dictionary):
+def encode_codes_by_hash(values: Values, slots: Int32s, codes: Int32s, dictionary: Values) -> int:
     """As `encode_codes_by_range` for any values; slots int32[2^k], all -1, at least twice as many as dictionary entries."""
     n, mask = 0, np.int64(slots.size - 1)
     last, code = np.int64(0), np.int64(-1)
@@ -135,7 +136,7 @@ def encode_codes_by_hash(values, slots, codes, dictionary):
 
 
 @kernel
-def mark_used_codes(codes, seen):
+def mark_used_codes(codes: Int32s, seen: Bytes) -> None:
     """seen[c] = 1 for every code that occurs."""
     for i in range(codes.size):
         put(seen, get(codes, i), 1)
@@ -163,7 +164,7 @@ def _bit_pack_values(values, start, count, width, out, at):
 
 
 @kernel
-def bit_pack_codes(codes, width, tail, out):
+def bit_pack_codes(codes: Codes, width: int, tail: Int64s, out: Bytes) -> int:
     """Bit-pack codes (int32 or uint8, >= 0), `width` bits each, padded with zeros to eight values; return the byte count.
 
     tail: working memory, int64[8], zeros.
@@ -216,7 +217,7 @@ def delta_capacity(count: int, size: int) -> int:
 
 
 @kernel
-def encode_delta_binary_packed(values, wide, unit, deltas, out):
+def encode_delta_binary_packed(values: Values, wide: bool, unit: int, deltas: Int64s, out: Bytes) -> int:
     """DELTA_BINARY_PACKED of values: int64 (wide) or int32, whose differences wrap in 32 bits; return the number of bytes.
 
     unit: 1, or 8 to pack differences in whole bytes; deltas: working memory, int64[BLOCK].
@@ -262,7 +263,9 @@ def encode_delta_binary_packed(values, wide, unit, deltas, out):
 
 
 @kernel
-def encode_list_levels(offsets, bitmap, nullable, repetition, definition):
+def encode_list_levels(
+    offsets: Int32s, bitmap: Bytes, nullable: bool, repetition: Bytes, definition: Bytes
+) -> tuple[int, int]:
     """Levels of list<optional item> without null items: definition 0 null, 1 empty, 3 item.
 
     Return the number of levels, and how many of them are items.

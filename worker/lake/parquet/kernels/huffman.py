@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from pcaplake.parser.engine.kernel_types import Bytes, Int64s, Uint32s
 from pcaplake.parser.engine.kernels import helper, kernel
 from pcaplake.parser.engine.kernels.raw_memory import get, load, put, store8, store16, store32, store64
 
@@ -154,7 +155,7 @@ def _write_frame_blocks(data, every, pairs, room, out):
 
 
 @kernel
-def encode_zstd_frame(data, pairs, room, out):
+def encode_zstd_frame(data: Bytes, pairs: Uint32s, room: Int64s, out: Bytes) -> int:
     """Write data (uint8) to `out` as one frame; return the number of bytes.
 
     pairs: uint32[65536] and room: int64[FRAME_ROOM], working memory; out: uint8, `frame_capacity(data.size)` bytes.
@@ -168,7 +169,7 @@ def encode_zstd_frame(data, pairs, room, out):
 
 
 @kernel
-def estimate_frame_size(data, room):
+def estimate_frame_size(data: Bytes, room: Int64s) -> int:
     """Estimate the bytes that `encode_zstd_frame` writes for data; data.size if it would store them.
 
     room: int64[FRAME_ROOM], working memory.
