@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pcaplake.worker.cli.ingest  # noqa: F401
 from pcaplake.parser import Profile
+from pcaplake.parser.capture.programs import compiled_program
+from pcaplake.parser.capture.reader import DECODED
 from pcaplake.parser.schemas import TABLES
 from pcaplake.worker import sample
 from pcaplake.worker.ingest.pipeline import Reader
@@ -22,15 +24,15 @@ from pcaplake.worker.lake.store.local_store import LocalStore
 def _read_a_drive() -> None:
     schemas = {name: spec.schema for name, spec in TABLES.items()}
     with tempfile.TemporaryDirectory(prefix="pcaplake-") as folder:
-        captures = [path for path in sample.write_sample_captures(folder, "drive", 0.1) if path.suffix != ".yaml"]
+        captures = [path for path in sample.write_sample_captures(folder, "drive", 0.1) if ".pcap" in path.name]
         window = Window(LocalStore(Path(folder, "lake")), schemas, lake_config=LakeConfig(), generation=0)
-        for profile in (Profile(), Profile.load(Path(folder, "profile.yaml"))):  # most processes need one of the two
-            reader = Reader(profile=profile, decoder_version="warm", now=lambda: 0.0)
-            for number, path in enumerate(path for path in captures if ".pcap" in path.name):
-                with path.open("rb", buffering=0) as file:
-                    capture = Capture(f"{number:032x}", str(path), "", path.stat().st_size)
-                    reader.read(file, capture, window)
+        reader = Reader(profile=Profile.load(Path(folder, "profile.yaml")), decoder_version="warm", now=lambda: 0.0)
+        for number, path in enumerate(captures):
+            with path.open("rb", buffering=0) as file:
+                size = path.stat().st_size
+                reader.read(file, Capture(capture_id=f"{number:032x}", uri=str(path), etag="", size=size), window)
         window.close()
 
 
 _read_a_drive()
+compiled_program(Profile(), DECODED)  # what most processes need

@@ -22,6 +22,7 @@ from deltalake.exceptions import TableNotFoundError
 
 from pcaplake.parser import Profile
 from pcaplake.parser.capture import programs
+from pcaplake.parser.engine import kernel, specialize
 from pcaplake.parser.schemas import TABLES
 from pcaplake.worker import sample
 from pcaplake.worker.cli import app as cli
@@ -461,6 +462,20 @@ def test_a_command_compiles_one_program(
     code, _, err = lakes.run(capsys, command, drive.captures[0], "--profile", profile, *given)
     assert code == 0, err
     assert len(made) == 1
+
+
+def test_kernels_that_cannot_be_used_end_a_command_with_what_to_do(
+    drive: Drive, tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(programs, "_PROGRAMS", OrderedDict())  # these have chosen their walk
+    monkeypatch.setattr(specialize, "compiled_module", kernel.compiled_module.__wrapped__)
+    monkeypatch.setattr(kernel, "digest_sources", lambda package: "edited")
+    for command in (("ingest", drive.captures[0], "--lake", tmp_path / "lake"), ("inspect", drive.captures[0])):
+        code, _, err = lakes.run(capsys, *command)
+        assert code == 3
+        assert "pcaplake.core.walk was compiled from other sources" in err
+        assert "run `make setup`" in err
+        assert "Traceback" not in err
 
 
 @pytest.mark.slow

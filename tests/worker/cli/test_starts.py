@@ -90,7 +90,7 @@ def test_a_program_loads_the_kernels_that_it_needs(tmp_path: Path) -> None:
         "print(*sys.modules, sep='\\n', file=sys.stderr)"
     )
     kernels = {name for name in modules_after(code) if name.startswith("pcaplake.core.")}
-    assert kernels == {"pcaplake.core.engine", "pcaplake.core.walk"}
+    assert kernels == {"pcaplake.core.engine"}
 
 
 def test_each_command_is_found_in_the_module_of_its_name() -> None:

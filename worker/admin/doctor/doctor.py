@@ -20,6 +20,7 @@ from pcaplake.worker.lake.store.store import Store
 from pcaplake.worker.plain_text import counted
 
 from .checks_files import check_files
+from .checks_kernels import check_kernels
 from .checks_lake import check_lake_json, check_ledger
 from .checks_lock_table import check_lock_entries, check_lock_table
 from .checks_queue import QueueClients, check_queue
@@ -59,6 +60,7 @@ CHECKS: Mapping[str, Check] = {  # the first ones open what the others need
     "signals": check_signals,
     "pending": check_pending_stages,
     "files": check_files,
+    "kernels": check_kernels,
 }
 _CONSISTENCY = frozenset({"lake.json", "ledger", "versions", "transactions", "ledger contents"})
 _FINDS_LOSSES = frozenset({"transactions", "rows", "held", "pending"})

@@ -13,6 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from pcaplake.parser.engine import specialize
+from pcaplake.parser.errors import KernelsNotBuilt
 from pcaplake.worker.admin.case import RECENT
 from pcaplake.worker.admin.doctor.checks_queue import QueueFacts, judge_queue_facts
 from pcaplake.worker.admin.doctor.doctor import CHECKS, collect_repairs, examine_lake
@@ -47,6 +49,21 @@ async def test_all_is_well() -> None:
         assert said["transactions"] == "head 2, last batch 2"
         assert said["ledger contents"] == "the ledger has all of batches 0 to 2"
         await ground.goes_on()
+
+
+async def test_kernels_of_other_sources_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of other protocols: slower. Of another source of a kernel: nothing can be read."""
+    ground = await Ground().start()
+    monkeypatch.setattr(specialize, "digest_program", lambda program: "edited")
+    assert unwell(await ground.examined()) == {("warning", "kernels", None)}
+
+    def refuse(name: str, package: str) -> None:
+        raise KernelsNotBuilt("no module")
+
+    monkeypatch.setattr(specialize, "compiled_module", refuse)
+    (found,) = [one for one in await ground.examined() if one.level != "ok"]
+    assert (found.level, found.check) == ("error", "kernels")
+    assert "make setup" in found.do
 
 
 async def test_a_lake_that_is_not_there_yet() -> None:
