@@ -16,6 +16,7 @@ from tests.worker.lake.commit import committer_mutants
 from tests.worker.lake.delta import file_mutants, foreign_mutants, lock_table_mutants
 from tests.worker.model import mutants as fleet_mutants
 from tests.worker.signals import signals_mutants
+from tools import ROOMS
 
 ROOT = Path(__file__).parents[1]
 DECODERS = {
@@ -53,7 +54,7 @@ def marked() -> set[tuple[Path, str]]:
     """Each file and a rule that it marks."""
     return {
         (path, rule)
-        for folder in ("parser", "signals", "worker", "spark_jobs", "tests/worker/adapters")
+        for folder in (*ROOMS, "tests/worker/adapters")
         for path in (ROOT / folder).rglob("*.py")
         if "# rule:" in (source := path.read_text(encoding="utf-8"))
         for rule, _ in marks(source)

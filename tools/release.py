@@ -16,6 +16,7 @@ from pathlib import Path
 import yaml
 
 from pcaplake.worker import VERSION
+from tools import ROOMS
 
 ROOT = Path(__file__).resolve().parent.parent
 MACHINES = ("x86_64", "aarch64")
@@ -26,7 +27,7 @@ _PIP = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check")
 def build_sdist(folder: Path) -> Path:
     """Build the sdist in `folder` from a copy of the sources, so that nothing is written to their folder."""
     source = folder / "source"
-    for name in ("parser", "signals", "worker", "spark_jobs", "core", "tools/kernels", "docs"):
+    for name in (*ROOMS, "core", "tools/kernels", "docs"):
         shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__", "target", "*.so"))
     shutil.copytree(ROOT / "src", source / "src", symlinks=True, ignore=shutil.ignore_patterns("*.egg-info"))
     for name in ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE", "tools/__init__.py"):

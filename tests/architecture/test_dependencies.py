@@ -15,6 +15,7 @@ import pytest
 
 from pcaplake.worker.cli.app import SUMMARIES
 from tests.wheels import ROOT, required
+from tools import ROOMS
 
 # Where an installation with these extras begins. A module below "" imports the others' entries only in functions, where it
 # can tell which extra is missing.
@@ -75,9 +76,7 @@ def find_imports(package: str, node: ast.AST, *, in_function: bool = False) -> I
 @cache
 def modules() -> dict[str, tuple[Import, ...]]:
     found = {}
-    for path in (
-        path for folder in ("parser", "signals", "worker", "spark_jobs") for path in (ROOT / folder).rglob("*.py")
-    ):
+    for path in (path for folder in ROOMS for path in (ROOT / folder).rglob("*.py")):
         parts = ["pcaplake", *path.relative_to(ROOT).with_suffix("").parts]
         is_package = parts[-1] == "__init__"
         module = ".".join(parts[:-1] if is_package else parts)

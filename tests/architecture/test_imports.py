@@ -11,8 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from tools import ROOMS
+
 ROOT = Path(__file__).parents[2]
-SOURCES = sorted(path for package in ("parser", "signals", "worker", "src") for path in (ROOT / package).rglob("*.py"))
+SOURCES = sorted(
+    path for package in (*ROOMS, "src") if package != "spark_jobs" for path in (ROOT / package).rglob("*.py")
+)
 
 
 READ_THE_ENVIRONMENT = {

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from pcaplake.worker import VERSION
+from tools import ROOMS
 
 ROOT = Path(__file__).parents[2]
 
@@ -79,6 +80,6 @@ def test_the_wheel_installs_one_name(wheel: Path) -> None:
         names = archive.namelist()
     assert {name.split("/")[0] for name in names} == {"pcaplake", f"pcaplake-{VERSION}.dist-info"}
     tracked = subprocess.run(["git", "ls-files", "*.py"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    folders = ("parser/", "signals/", "worker/", "spark_jobs/")
+    folders = tuple(f"{room}/" for room in ROOMS)
     assert {f"pcaplake/{name}" for name in tracked.split() if name.startswith(folders)} <= set(names)
     assert "pcaplake/py.typed" in names

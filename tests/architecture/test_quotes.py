@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tools import ROOMS
+
 ROOT = Path(__file__).parents[2]
 QUOTED = {
     "docs/troubleshooting.md": (
@@ -42,7 +44,7 @@ QUOTED = {
 def strings(within: str = "") -> dict[str, list[str]]:
     """File that contains `within` -> all string constants of the product in it, but no docstrings and values of f-strings."""
     names = subprocess.run(
-        ["git", "ls-files", "--", "parser/*.py", "signals/*.py", "worker/*.py", "spark_jobs/*.py"],
+        ["git", "ls-files", "--", *(f"{room}/*.py" for room in ROOMS)],
         cwd=ROOT,
         capture_output=True,
         text=True,

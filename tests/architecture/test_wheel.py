@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests import wheels
+from tools import ROOMS
 
 
 def run(venv: Path, here: Path, *command: str, code: int = 0, **environment: str) -> str:
@@ -25,9 +26,7 @@ def run(venv: Path, here: Path, *command: str, code: int = 0, **environment: str
 
 def test_the_wheel_has_every_source_and_nothing_else(wheel: Path) -> None:
     """It is built from the sdist: what is missing there is missing in it."""
-    files = subprocess.run(
-        ["git", "ls-files", "core", "parser", "signals", "worker", "spark_jobs"], capture_output=True, text=True
-    )
+    files = subprocess.run(["git", "ls-files", "core", *ROOMS], capture_output=True, text=True)
     sources = {f"pcaplake/{name}" for name in files.stdout.splitlines()} | {"pcaplake/py.typed"}
     sources |= {f"pcaplake/{path.name}" for path in Path("src", "pcaplake").glob("*.py")}
     sources |= {f"pcaplake/docs/{path.name}" for path in Path("docs").glob("*.md")}

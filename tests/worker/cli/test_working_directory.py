@@ -12,6 +12,7 @@ import pytest
 
 from pcaplake.worker.cli.app import SUMMARIES
 from tests.worker.conftest import Drive
+from tools import ROOMS
 
 ROOT = Path(__file__).parents[3]
 OURS = {"deltalake", "numpy", "obstore", "pyarrow", "pcaplake", "typer", "yaml", "sitecustomize", "usercustomize"}
@@ -81,7 +82,7 @@ def test_no_command_executes_them(drive: Drive, planted: Path, tmp_path: Path) -
 def test_one_place_names_the_python_of_child_processes() -> None:
     found = [
         str(path.relative_to(ROOT))
-        for package in ("parser", "signals", "worker", "spark_jobs", "src")
+        for package in (*ROOMS, "src")
         for path in (ROOT / package).rglob("*.py")
         if re.search(r"sys\.executable|multiprocessing|ProcessPoolExecutor", path.read_text())
     ]
