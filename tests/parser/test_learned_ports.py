@@ -278,6 +278,14 @@ def test_few_packets_are_walked_again() -> None:
     assert sum(walked) < 8 * len(frames)
 
 
+def test_an_offer_behind_zeros() -> None:
+    """Packets before and behind zeros share a morsel, but not those that name ports."""
+    data = pcap([message(30501)] * 2) + bytes(16) + pcap([offer(30501), *[message(30501)] * 3])[24:]
+    rows, _ = read(data + bytes(32) + pcap([offer(30502), message(30502)])[24:], profile=NONE)
+    assert [row["packet_no"] for row in rows["someip_messages"] if row["service_id"] == 0x1234] == [4, 5, 6, 8]
+    assert [(row["packet_no"], row["have"]) for row in rows["faults"]] == [(2, 16), (6, 32)]
+
+
 # -- mutants ----------------------------------------------------------------------------------------------------------
 def _check_everything() -> None:
     test_an_offered_port_counts_from_the_next_packet_on()
@@ -285,6 +293,7 @@ def _check_everything() -> None:
     test_a_port_that_has_a_protocol_keeps_it()
     test_a_capture_names_only_so_many_ports()
     test_few_packets_are_walked_again()
+    test_an_offer_behind_zeros()
     checked([offer(30501), offer(30502), message(30501), message(30502), offer(30503), message(30503)])
     checked([offer(30501), message(30502), offer(30502), message(30502)])
 
