@@ -7,12 +7,11 @@ so the next record is where its header is plausible.
 
 from __future__ import annotations
 
+import functools
 import re
 import struct
 from dataclasses import dataclass
 from typing import Any
-
-import numpy as np
 
 from pcaplake.parser.engine.kernels import encoding
 from pcaplake.parser.engine.layer import Layer
@@ -39,7 +38,7 @@ RECORD = 16  # bytes of the header of a record that all formats have
 MOST_BEFORE = encoding.LONGEST_PACKET + 2 * HEADER + RECORD  # bytes of a record, and of the file header in it
 MAGIC = re.compile(b"|".join(map(re.escape, MAGICS)))
 MOST_MAGICS = 8  # that are tried where a file may begin
-LEAST_LOOK = 64  # bytes that are looked at first, where zeros end
+LEAST_LOOK, MOST_LOOK = 64, 1 << 20  # bytes that are looked at first, and later, where zeros end
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +97,7 @@ class FileHeader:
 def find_file_header(buffer: Any, at: int, end: int) -> FileHeader | None:
     """The file header at this position, if there is one of a version that exists."""
     head = buffer[at : min(at + HEADER, end)].tobytes()
-    if len(head) < HEADER or head[:4] not in MAGICS:
+    if head[:4] not in MAGICS or len(head) < HEADER:
         return None
     order = MAGICS[head[:4]][0]
     (major, minor), (network,) = struct.unpack(order + "HH", head[4:8]), struct.unpack(order + "I", head[20:HEADER])
@@ -162,7 +161,8 @@ class PcapReader:
                     break
             if self.header.maybe_swapped:
                 self._order_lengths(buffer, max(position, self.ordered - self.state.base), end)
-            yield from self.decoder.decode_records(buffer, position, end, self.header.root, self.state.base)
+            skip = functools.partial(self._skip_short_zeros, buffer, end, ended)
+            yield from self.decoder.decode_records(buffer, position, end, self.header.root, self.state.base, skip=skip)
             position, status = self.decoder.position, self.decoder.status
             zeros = status == encoding.PAUSED and not buffer[position]
             if status == encoding.PAUSED and not zeros and end - position >= HEADER:
@@ -188,6 +188,23 @@ class PcapReader:
         # in a large buffer, the bytes of the last record are kept, until it is clear that another one follows
         self.decoded = min(position, MOST_BEFORE) if end > 2 * MOST_BEFORE else 0
         return position - self.decoded
+
+    def _skip_short_zeros(self, buffer: Any, end: int, ended: bool, position: int) -> int:
+        """Where the walk goes on in this buffer if it paused at zeros, or -1: then `decode_buffer` decides."""
+        searched = self.searched
+        if buffer[position] or not (ended or self._has_enough(end - position, end)):
+            return -1
+        if self._find_file(buffer, position, position, end) >= 0:
+            self.searched = searched
+            return -1
+        self.zeros_from = self.state.base + position
+        after = self._skip_zeros(buffer, position, end, ended)
+        if self.zeros_from is not None:
+            self.zeros_from = None
+            return -1
+        if self.header.maybe_swapped:
+            self._order_lengths(buffer, max(after, self.ordered - self.state.base), end)
+        return after
 
     def _begin_next(self, buffer: Any, position: int) -> int:
         """The position behind a file header."""
@@ -227,13 +244,12 @@ class PcapReader:
     def _skip_zeros(self, buffer: Any, position: int, end: int, ended: bool) -> int:
         """The position behind the records whose headers are zero, at `position`; they are one region when they end."""
         assert self.zeros_from is not None
-        behind, look = position, LEAST_LOOK
-        while behind < end and not buffer[behind : min(behind + look, end)].any():
-            behind, look = min(behind + look, end), 2 * look
-        found = behind < end
-        if found:
-            behind += int(np.argmax(buffer[behind : min(behind + look, end)] != 0))
-        over = ended or (found and self._has_enough(end - behind, end))
+        behind, look, found = position, LEAST_LOOK, 0
+        while behind < end and not found:
+            part = buffer[behind : min(behind + look, end)].tobytes()
+            found = len(part.lstrip(b"\0"))
+            behind, look = behind + len(part) - found, min(2 * look, MOST_LOOK)
+        over = ended or (found > 0 and self._has_enough(end - behind, end))
         if found or not over:  # the last zeros of a file are part of the region, however many they are
             aligned = behind - (behind - position) % self.header.root.least
             # the first bytes of a header may be zero, too
@@ -250,8 +266,10 @@ class PcapReader:
         if find_file_header(buffer, at, end) is not None:
             return True
         after = self.header.record_end(buffer, at, end)
-        if not (0 <= after <= end) or not buffer[at : at + 4].any():  # zeros are no time
+        if not (0 <= after <= end) or not buffer[at : at + 4].tobytes().strip(b"\0"):  # zeros are no time
             return False
-        if find_file_header(buffer, after, end) is not None or not buffer[after : min(after + RECORD, end)].any():
+        if not buffer[after : min(after + RECORD, end)].tobytes().strip(b"\0"):
+            return True
+        if find_file_header(buffer, after, end) is not None:
             return True
         return self.header.leads(buffer, after, after, end)

@@ -25,6 +25,7 @@ class CarrierGraph:
         for (keys, _), child in (*((claim, layer) for layer in layers for claim in layer.under), *claims):
             self._claimants.setdefault(keys, []).append(child)
         self.children = {layer: tuple(dict.fromkeys(self._selected_layers(layer))) for layer in layers}
+        self._beside = {layer: layer.beside for layer in layers}
         self.above = self._common_carriers()
         self._reject_endless_chains()
 
@@ -38,7 +39,7 @@ class CarrierGraph:
         for layer, children in self.children.items():
             for child in children:
                 parents[child].append((layer, True))
-            for beside in layer.beside:
+            for beside in self._beside[layer]:
                 parents[beside].append((layer, False))
         everything = frozenset(self._layers)
         above = {layer: everything if parents[layer] else frozenset[Layer]() for layer in self._layers}
@@ -77,7 +78,7 @@ class CarrierGraph:
         seen, todo = set[Layer](), [layer]
         while todo:
             here = todo.pop()
-            for child in (*self.children[here], *(here.beside if here is not layer else ())):
+            for child in (*self.children[here], *(self._beside[here] if here is not layer else ())):
                 if child not in seen and not (within_packet and child.new_packet):
                     seen.add(child)
                     todo.append(child)
@@ -87,7 +88,7 @@ class CarrierGraph:
         """All layers that may carry one of these, at any depth, also in messages that are put together; and these."""
         carriers: dict[Layer, set[Layer]] = {layer: set() for layer in self._layers}
         for layer, children in self.children.items():
-            for child in (*children, *layer.beside):
+            for child in (*children, *self._beside[layer]):
                 carriers[child].add(layer)
         for kind in reassemblies:
             carriers[kind.message] |= {*kind.layers}

@@ -6,7 +6,7 @@ finds the rows, then each open batch fills its columns from them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -57,6 +57,11 @@ class PacketValues:
     interfaces: Any  # int32 number of the interface in the capture, -1 if unknown
 
 
+def _packets_up_to(ordinals: Any) -> Any:
+    """The packets of a morsel up to one of it; -1 - n: up to what is behind n packets."""
+    return np.where(ordinals >= 0, 1 + ordinals, -1 - ordinals)
+
+
 def choose_walk(program: Program) -> Any:
     """The kernel that walks records for this program."""
     if program.walk is None:
@@ -102,6 +107,8 @@ class Decoder:
         self.faults = FaultRows(tables.get("faults"), names, batches.formatters)
         self.rows: dict[str, int] = dict.fromkeys(tables, 0)
         self.requests = {t: OpenRequests(pairing, program.partners) for t, pairing in program.pairings.items()}
+        self._in_morsel = False  # the walk pauses, and its rows are not appended yet
+        self._file_faults: list[Fault] = []  # between the packets of the morsel
         self._readers: dict[str, RowValueReader] = {}  # of the tables with requests
         self._ahead, self._again = MORSEL_ROWS, 0  # packets of the next morsel, at most; packets that are walked again
         self.dates: list[int] = []  # days since 1970, in the order of the packets that have them first
@@ -128,13 +135,21 @@ class Decoder:
 
     # -- walking --------------------------------------------------------------------------------------------------
     def decode_records(
-        self, data: Bytes, position: int, end: int, root: Layer, base: int, *, trusted: int = -1
+        self,
+        data: Bytes,
+        position: int,
+        end: int,
+        root: Layer,
+        base: int,
+        *,
+        trusted: int = -1,
+        skip: Callable[[int], int] = lambda position: -1,
     ) -> Iterator[tuple[str, pa.RecordBatch]]:
         """Decode the records of data[position:end], a uint8 array with SLACK bytes behind `end`.
 
         root: the layer of a record; base: offset of data[0] in the capture; trusted: position of a record whose closing length
-        need not match. Afterwards, `position` and `status` (encoding.MORE, PAUSED, BROKEN or DONE) say where decoding
-        stopped, and why.
+        need not match; skip: gets the position where the walk paused, returns where it goes on in the same morsel, or -1.
+        Afterwards, `position` and `status` (encoding.MORE, PAUSED, BROKEN or DONE) say where decoding stopped, and why.
         """
         p, state = self.program, self.state
         state[encoding.POSITION], state[encoding.TRUSTED] = position, trusted
@@ -146,6 +161,14 @@ class Decoder:
             # rule: packets that are walked again are bounded
             ahead = self._buffers.with_packets(self._ahead) if self._ahead < most else self._buffers
             self.status = self._walk(data, end, p.number[root], p.late, self.clocks, state, ahead)
+            while self.status == encoding.PAUSED and (after := self._skip(skip)) >= 0:
+                kept = state.copy(), self.table_rows.copy(), self.source_rows.copy()
+                kept[0][encoding.POSITION] = state[encoding.POSITION] = after
+                self.status = self._walk.go_on(data, end, p.number[root], p.late, self.clocks, state, ahead)
+                # rule: packets that may name keys begin a morsel, if bytes were skipped before them
+                if self.learned is not None and self.learned.may_teach(self.source_rows):
+                    state[:], self.table_rows[:], self.source_rows[:] = kept
+                    state[encoding.LATE_CLEAN], self.status = 0, encoding.FULL
             lesson, keys = -1, list[Key]()
             if self.learned is not None:
                 lesson, keys = self.learned.find_lesson(data, self.table_room, self.source_room, self.source_rows)
@@ -164,6 +187,15 @@ class Decoder:
             if self.status != encoding.FULL:
                 self.position = int(state[encoding.POSITION])
                 return
+
+    def _skip(self, skip: Callable[[int], int]) -> int:
+        """What `skip` says of where the walk paused. Faults that it records come after those of the packets so far."""
+        if self.learned is not None and self.learned.may_teach(self.source_rows):
+            return -1
+        self._in_morsel = True
+        after = skip(int(self.state[encoding.POSITION]))
+        self._in_morsel = False
+        return after
 
     def _learn(self, keys: Sequence[Key]) -> None:
         """Make keys lead to their layers from now on. They come from the last packet so far."""
@@ -206,6 +238,8 @@ class Decoder:
                 self.messages = MessageDecoder(self._walk, self._reassembly_bytes, self._new_buffers())
             more = self.messages.put_together(found, morsel)
         spans = self._object_spans(found, more)
+        more += self._file_faults
+        self._file_faults = []
         self._collect_faults(n, by_packet, base, more)
         morsel = replace(morsel, paired=self._paired_columns(found, morsel))
         self.packets += n
@@ -328,15 +362,16 @@ class Decoder:
         reasons = [encoding.FAULTS[i] for i in fault_columns[encoding.X_REASON].tolist()]
         layers = [self.program.layers[i].name for i in fault_columns[encoding.X_LAYER].tolist()]
         ordinals = fault_columns[encoding.X_PACKET]
-        numbers = self.packets + np.where(ordinals >= 0, 1 + ordinals, -1 - ordinals)
+        numbers = self.packets + _packets_up_to(ordinals)
         lost = self._first_lost_date(by_packet)
         if lost >= 0:  # one fault per capture
             more.append(Fault(lost, "capture", TOO_MANY_DATES, -1, MAX_DATES, MAX_DATES + 1))
         if more:
             added = np.array([(f.ordinal, 0, f.code, f.offset, f.need, f.have) for f in more], np.int64).T
             fault_columns = np.concatenate([fault_columns, added], axis=1)
-            numbers = np.concatenate([numbers, self.packets + 1 + added[encoding.X_PACKET]])
-            order = np.argsort(numbers, kind="stable")
+            numbers = np.concatenate([numbers, self.packets + _packets_up_to(added[encoding.X_PACKET])])
+            # what is between packets comes after the faults of the packet before it
+            order = np.argsort(2 * numbers + (fault_columns[encoding.X_PACKET] < 0), kind="stable")
             fault_columns, numbers = fault_columns[:, order], numbers[order]
             reasons, layers = reasons + [fault.reason for fault in more], layers + [fault.layer for fault in more]
             reasons, layers = [reasons[i] for i in order], [layers[i] for i in order]
@@ -375,6 +410,10 @@ class Decoder:
 
         offset: in the capture, None if unknown; need, have: bytes, or what the reason compares.
         """
+        if self._in_morsel:
+            ordinal = -1 - int(self.state[encoding.N_PACKETS])
+            self._file_faults.append(Fault(ordinal, layer, reason, -1 if offset is None else offset, need, have))
+            return
         self._append_faults(
             packet_no=np.array([self.packets]),
             ts_ns=np.array([int(encoding.NO_TIME)]),

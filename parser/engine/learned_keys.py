@@ -37,6 +37,10 @@ class LearnedKeys:
         self._known: set[tuple[int, bytes]] = set()
         self._teachers = [i for i, source in enumerate(program.sources) if source.rows.learned is not None]
 
+    def may_teach(self, counts: Any) -> bool:
+        """Whether there are rows that may name keys. counts: as for `find_lesson`."""
+        return any(counts[number] for number in self._teachers)
+
     def find_lesson(self, data: Any, tables: Any, sources: Any, counts: Any) -> tuple[int, list[Key]]:
         """The ordinal of the first packet that names keys which are not known yet, and these keys; -1 if there is none.
 

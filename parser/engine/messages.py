@@ -27,7 +27,7 @@ from .scratch import ScratchBuffers, Walker
 class Fault(NamedTuple):
     """A fault that is not of the walk over a morsel. code: of the reason, as the walk of a message found it."""
 
-    ordinal: int  # of the packet
+    ordinal: int  # of the packet; -1 - n: behind n packets of the morsel
     layer: str
     reason: str
     offset: int  # in the capture

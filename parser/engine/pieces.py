@@ -194,6 +194,7 @@ class Stream(Reassembly):
                 "anywhere", by the stricter check; at a "filled_segment", a piece that whole messages fill, all of which
                 pass the stricter check, if other bytes often pass it too; or, because any bytes pass, at the "first_segment" of
                 the capture only, if whole messages fill it
+    mixed       streams of other protocols may have the same key: no fault tells of one in which no message begins
 
     The messages that each piece completes are decoded as one chain, or each for itself if `frame` does not repeat. So `selects`
     must lead to `frame`.
@@ -204,6 +205,7 @@ class Stream(Reassembly):
     frame: Layer
     plausible: Callable[[Any], Any]
     resumes: Literal["anywhere", "filled_segment", "first_segment"] = "anywhere"
+    mixed: bool = False
     length: Callable[[bytes | bytearray, int], int] | None = None
     starts: Value = 0
     ends: Value = 0

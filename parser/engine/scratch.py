@@ -90,10 +90,14 @@ class Walker:
 
     def __call__(self, data: Any, end: int, root: int, late: int, clocks: Any, state: Any, room: ScratchBuffers) -> int:
         """Walk the records of data[state[POSITION]:end], with the arguments and the result of `walk.walk_records`."""
-        p = self.program
         room.table_rows[:] = 0
         room.source_rows[:] = 0
         state[encoding.N_PACKETS] = state[encoding.N_FAULTS] = state[encoding.N_ROWS] = 0
+        return self.go_on(data, end, root, late, clocks, state, room)
+
+    def go_on(self, data: Any, end: int, root: int, late: int, clocks: Any, state: Any, room: ScratchBuffers) -> int:
+        """The same, but what was found before stays."""
+        p = self.program
         return int(
             self.kernel(
                 data,

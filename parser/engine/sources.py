@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -88,6 +87,9 @@ class SourceCompiler:
         self.number = {layer: i for i, layer in enumerate(layers)}
         self.texts: dict[tuple[str, str], TextColumn] = {}
         self.lookup = array("h")
+        self._tables: dict[
+            tuple[tuple[int, int], ...], int
+        ] = {}  # (value, result) of a mapping -> its place in `lookup`
 
     def compile_rows(self, rows: Rows, internal: Mapping[str, Column]) -> RowSource:
         """One source of rows. Raises `CannotCompile` if a column cannot be filled as declared.
@@ -163,10 +165,7 @@ class SourceCompiler:
         if mapping is not None and term.mul == 0:
             term, mapping = Case(term).term.only(mapping[term.add]).term, None
         if mapping is not None:
-            table, size = len(self.lookup), max(mapping, default=0) + 1
-            self.lookup.extend(itertools.repeat(encoding.NULL, size))
-            for value, result in mapping.items():
-                self.lookup[table + value] = result
+            table, size = self._look_up(mapping)
         condition: tuple[int, ...] = (encoding.NO_SLOT, 0, 0, 0, 0, 0, 0, 0, 0)
         if case.when is not None:
             ((guard, least, most),) = case.when.terms
@@ -174,6 +173,15 @@ class SourceCompiler:
             condition = (slot, *read, least, most)
         slot, kind, read = self._compile_term_read(source, term, wide=case.kind == "ipv6")
         return (slot, kind, *read, table, size, *condition)
+
+    def _look_up(self, mapping: Mapping[int, int]) -> tuple[int, int]:
+        """Where the table of a mapping begins in `lookup`, and its size. Equal mappings share one."""
+        table, size = self._tables.setdefault(tuple(mapping.items()), len(self.lookup)), max(mapping, default=0) + 1
+        if table == len(self.lookup):
+            self.lookup += array("h", [encoding.NULL]) * size
+            for value, result in mapping.items():
+                self.lookup[table + value] = result
+        return table, size
 
     def _compile_term_read(
         self, source: RowSource, term: Term, *, wide: bool = False

@@ -2,8 +2,9 @@
 
 Layout: ISO 15118-2:2014, 7.8 and 7.10; payload types also ISO 15118-20:2022, table 12, as EVerest's libcbv2g (exi_v2gtp.h) lists
 them. DIN SPEC 70121 has the same header. SECC discovery (SDP) is in UDP datagrams of port 15118. Its response has the address and
-the port of the charging station, which uses another TCP port each time: that port has V2GTP from the next packet on, but not if
-it has TLS. A profile may name others.
+the port of the charging station, which may use another TCP port each time: that port has V2GTP from the next packet on, but not
+if it has TLS. Many stations use TCP port 15118, so it is read without SDP too. A profile may name others. Hosts that use such a
+port for something else, TLS too, give no rows and no faults.
 
 The payload of a row is all that follows the header: the bytes of the EXI document, or those of SDP.
 
@@ -63,13 +64,16 @@ SDP_RESPONSE = Layer(
     SdpResponse, name="v2gsdp_response", protocol="v2gsdp", under=[TYPE[0x9001]], header=lambda h: 0, bare=True
 )
 OTHER = Layer(Bare, name="v2gtp_other", protocol="v2gtp", under=[OTHER_TYPE[0]], header=lambda h: 0, bare=True)
-TCP_SEGMENT = Layer(Bare, name="v2gtp_tcp_segment", protocol="tcp", under=[TCP_PORT[:0]], header=lambda h: 0, bare=True)
+TCP_SEGMENT = Layer(
+    Bare, name="v2gtp_tcp_segment", protocol="tcp", under=[TCP_PORT[15118]], header=lambda h: 0, bare=True
+)
 LAYERS = (V2GTP, SDP_REQUEST, SDP_RESPONSE, OTHER, TCP_SEGMENT)
 STREAM = tcp_stream(
     "v2gtp_stream",
     TCP_SEGMENT,
     selects=[IN_STREAM(lambda h: 0)],
     frame=V2GTP,
+    mixed=True,
     plausible=lambda h: (h.version == VERSION) & (h.type >= 0x8001) & (h.length <= LONGEST_MESSAGE),
 )
 REASSEMBLIES = (STREAM,)

@@ -68,6 +68,8 @@ def _files() -> Iterator[tuple[str, Make]]:
     yield "joined_files", _filled(head)
     yield "joined_files_with_packets", _filled(head + record)
     yield "zeros_between_packets", _filled(bytes(16) + record, head)
+    older = head[:6] + b"\3" + head[7:]  # lengths may be swapped
+    yield "zeros_between_packets_of_version_2.3", _filled(bytes(16) + record, older)
     yield "zeros", _filled(bytes(16), head)
 
 

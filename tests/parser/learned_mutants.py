@@ -15,6 +15,9 @@ MUTANTS: Mapping[str, Mutant] = {
     "packets are walked again to the end of a morsel": Mutant(
         Decoder.decode_records, "packets that are walked again are bounded", NEVER
     ),
+    "a packet that names keys ends a morsel in which bytes were skipped": Mutant(
+        Decoder.decode_records, "packets that may name keys begin a morsel, if bytes were skipped before them", NEVER
+    ),
     "the keys of two packets are learned at once": Mutant(
         LearnedKeys._find_lesson_of,
         "a key counts from the next packet on, and what that one names is found when it is decoded",

@@ -233,6 +233,12 @@ MUTANTS: Mapping[str, Mutant] = {
     "a bad header is no fault": Mutant(
         STREAMS._give_whole, "the decoder says what is wrong with a header", Argument(lambda run: run[:0], 1)
     ),
+    "a stream of another protocol loses messages": Mutant(
+        STREAMS._note_gap, "a stream of another protocol loses no messages", ALWAYS
+    ),
+    "no stream is known to have messages": Mutant(
+        STREAMS._give_whole, "a stream that may be of another protocol is known by the header of a message", NEVER
+    ),
     "messages that resemble other bytes are found anywhere": Mutant(
         framing.Framing.find, "messages that resemble other bytes are not searched", ALWAYS
     ),

@@ -313,6 +313,7 @@ class Direction:
     offset: int = 0
     ended: bool = False
     begun: int | None = None  # time of its first packet
+    has_messages: bool = True  # as far as is known
 
 
 class PlainStream:
@@ -385,7 +386,7 @@ class PlainStream:
             self.gaps += self._lost(self.open.pop(key))
             d = None
         if d is None:
-            d = Direction(time, at, at if values["starts"] else None, begun=time)
+            d = Direction(time, at, at if values["starts"] else None, begun=time, has_messages=not self.kind.mixed)
             if values["starts"] or self._is_filled(body, max(self.stated, len(body))):
                 d.runs.append(Run(at, at, at, at, found=True, joined=True, sure=True))
         self.open.pop(key, None)
@@ -448,7 +449,7 @@ class PlainStream:
             run.first = run.end
 
     def _note_gap(self, d: Direction, lost: int) -> None:
-        if lost:
+        if lost and d.has_messages:
             self.gaps.append(("gap", d.offset, 0, lost))
 
     def _decode(self, d: Direction, run: Run, before: int | None = None) -> None:
@@ -470,10 +471,11 @@ class PlainStream:
                 if not self.kind.frame.repeats:
                     self.messages.append((bytes(d.known[i] for i in range(at - size, at)), 1, 0))
                     run.sure, run.next = True, at
+            d.has_messages = d.has_messages or at > run.next or bool(size)
             bad = size is not None and not 0 < size <= self.longest
             if bad and size:
                 self.gaps.append(("too_long", d.offset, size, self.longest))
-            stop = at + least if bad and not size else at
+            stop = at + least if bad and not size and d.has_messages else at
             if stop > run.next:
                 self.messages.append((bytes(d.known[i] for i in range(run.next, stop)), 1, self.value))
             run.sure = run.sure or at > run.next
@@ -496,7 +498,7 @@ class PlainStream:
 
     def _lost(self, d: Direction) -> Gaps:
         lost = sum(run.pending for run in d.runs)
-        return [("gap", d.offset, 0, lost)] if lost else []
+        return [("gap", d.offset, 0, lost)] if lost and d.has_messages else []
 
     def finish(self) -> Gaps:
         return [gap for d in self.open.values() for gap in self._lost(d)]

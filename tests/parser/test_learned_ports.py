@@ -278,6 +278,14 @@ def test_few_packets_are_walked_again() -> None:
     assert sum(walked) < 8 * len(frames)
 
 
+def test_an_offer_behind_zeros() -> None:
+    """Packets before and behind zeros share a morsel, but not those that name ports."""
+    data = pcap([message(30501)] * 2) + bytes(16) + pcap([offer(30501), *[message(30501)] * 3])[24:]
+    rows, _ = read(data + bytes(32) + pcap([offer(30502), message(30502)])[24:], profile=NONE)
+    assert [row["packet_no"] for row in rows["someip_messages"] if row["service_id"] == 0x1234] == [4, 5, 6, 8]
+    assert [(row["packet_no"], row["have"]) for row in rows["faults"]] == [(2, 16), (6, 32)]
+
+
 # -- mutants ----------------------------------------------------------------------------------------------------------
 def _check_everything() -> None:
     test_an_offered_port_counts_from_the_next_packet_on()
@@ -285,6 +293,7 @@ def _check_everything() -> None:
     test_a_port_that_has_a_protocol_keeps_it()
     test_a_capture_names_only_so_many_ports()
     test_few_packets_are_walked_again()
+    test_an_offer_behind_zeros()
     checked([offer(30501), offer(30502), message(30501), message(30502), offer(30503), message(30503)])
     checked([offer(30501), message(30502), offer(30502), message(30502)])
 
@@ -304,8 +313,11 @@ def station(port: int, *, security: int = 0x10, transport: int = 0) -> bytes:
 
 def v2gtp(port: int, sequence: int) -> bytes:
     """A message of V2GTP with EXI in TCP over IPv6."""
-    body = struct.pack(">HHI", 0x01FE, 0x8001, 4) + b"\x80\x98\x02\x10"
-    segment = struct.pack(">HHIIBBHHH", 50_000, port, sequence, 1, 0x50, 0x18, 8192, 0, 0) + body
+    return stream(port, sequence, struct.pack(">HHI", 0x01FE, 0x8001, 4) + b"\x80\x98\x02\x10")
+
+
+def stream(port: int, sequence: int, body: bytes, flags: int = 0x18) -> bytes:
+    segment = struct.pack(">HHIIBBHHH", 50_000, port, sequence, 1, 0x50, flags, 8192, 0, 0) + body
     return bytes(12) + b"\x86\xdd" + struct.pack(">IHBB", 6 << 28, len(segment), 6, 64) + bytes(32) + segment
 
 
@@ -317,7 +329,6 @@ def v2gtp(port: int, sequence: int) -> bytes:
         (60_123, station(60_123, transport=0x10), "tcp"),  # UDP
         (60_123, station(60_124), "tcp"),
         (30_000, station(30_000), "v2gtp"),  # no dynamic port, but stations use it
-        (15_118, station(15_118), "v2gtp"),
         (1024, station(1024), "v2gtp"),
         (1023, station(1023), "tcp"),
         (1883, station(1883), "tcp"),  # of MQTT
@@ -334,6 +345,24 @@ def test_the_port_of_a_charging_station_has_v2gtp(port: int, announcement: bytes
     assert len(rows["v2g_messages"]) == (3 if named == "v2gtp" else 1)
     alone, _ = read(data, profile=NONE, tables=("v2g_messages",))
     assert alone["v2g_messages"] == rows["v2g_messages"]
+
+
+@pytest.mark.parametrize("port", [15_118, 60_123])
+def test_a_port_of_v2gtp_that_has_something_else(port: int) -> None:
+    """TLS, or another host: no row and no fault. Stations use TCP port 15118, whatever SDP says, or before the capture."""
+    hello = b"\x16\x03\x01\x00\xa5\x01" + bytes(range(160))
+    tls = [stream(port, 99, b"", flags=2), stream(port, 100, hello), stream(port, 400, hello), stream(port, 566, b"")]
+    data = pcap([station(60_123), *tls, stream(port, 566, b"", flags=0x11), stream(port, 99, b"", flags=2)])
+    rows, _ = read(data, profile=NONE)
+    assert difference(Reference(NONE).read(data).rows, rows) is None
+    assert len(rows["v2g_messages"]) == 1
+    assert "faults" not in rows
+    late = v2gtp(port, 13)
+    data = pcap([station(60_124 - (port == 60_123)), stream(port, 1, bytes(12)), late, stream(port, 25, late[-9:])])
+    rows, _ = read(data, profile=NONE)
+    assert difference(Reference(NONE).read(data).rows, rows) is None
+    assert [row["packet_no"] for row in rows["v2g_messages"]] == [1, 3]
+    assert {fault["reason"] for fault in rows["faults"]} == {"bad_value", "gap"}  # the stream has messages
 
 
 @pytest.mark.parametrize("name", learned_mutants.MUTANTS)

@@ -17,7 +17,7 @@ from pcaplake.parser.engine.pieces import SECOND, Fragments, Segments, Stream
 from pcaplake.parser.engine.reassembly import Assembler, PieceRows, assembler_of, islands, streams
 from pcaplake.parser.engine.reassembly.fragments import FragmentAssembler
 from pcaplake.parser.engine.reassembly.streams import StreamAssembler
-from pcaplake.parser.protocols import mqtt, pdu_transport
+from pcaplake.parser.protocols import mqtt, pdu_transport, v2g
 from pcaplake.parser.protocols.someip import SOMEIP, SOMEIP_STREAM, SOMEIP_TP
 from tests.parser import can_carriers, captures, conversations
 from tests.parser.compare import read
@@ -263,6 +263,10 @@ def assembled() -> Iterator[Any]:
         [begins, of_stream(1, b"\x30\7ab", stated0=9), of_stream(10, b"\xc0\0\0"), of_stream(13, b"\xc0\0")],
     ):
         yield fed(StreamAssembler(single, 1 << 20), made)
+    shared = stream_like(v2g.STREAM)
+    for body in (b"\x16\3\1" + bytes(60), bytes(20) + b"\1\xfe\x80\1" + bytes(4)):
+        yield fed(StreamAssembler(shared, 1 << 20), [begins, of_stream(1, body), of_stream(90, body)])
+    yield fed(StreamAssembler(shared, 1 << 20), [begins, of_stream(1, b"abcde", ends=1)])
     again = [of_stream(4, b"", starts=1), of_stream(5, someip(b"same")), of_stream(25, b"", ends=1)]
     yield fed(StreamAssembler(stream, 1 << 20), again * 2)
     many_joins = [of_stream(60_000 - i, b"x" * (1 if i else 60_000)) for i in range(700)]

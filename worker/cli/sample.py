@@ -17,8 +17,9 @@ def sample(
     mix: Annotated[
         str,
         typer.Option(
-            metavar="a|b|c|noise|drive",
-            help="a, b, c: benchmark traffic; noise: all three with random payloads; drive: a realistic drive with damage.",
+            metavar="a|b|c|noise|charging|drive",
+            help="a, b, c: benchmark traffic; noise: all three with random payloads; charging: a car at charging stations; "
+            "drive: a realistic drive with damage.",
         ),
     ] = "drive",
     seconds: Annotated[float, typer.Option(metavar="N", help="Seconds of traffic; fractions are allowed.")] = 10.0,

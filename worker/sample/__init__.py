@@ -5,6 +5,7 @@ OUT/databases.yaml                                 what the messages of a drive 
 OUT/vehicle.dbc, OUT/doors.ldf, OUT/someip/        CAN, LIN and SOME/IP
 OUT/vehicle-001/2026-09-21-b.pcap                  a mix (a, b or c)
 OUT/vehicle-001/2026-09-21-noise-b.pcap            noise: a capture in the shape of each mix
+OUT/vehicle-001/2026-09-21-charging.pcapng         a car at charging stations
 OUT/vehicle-001/2026-09-21-1.pcapng                a drive: the first recording
 OUT/vehicle-001/2026-09-21-2.pcapng                across midnight UTC
 OUT/vehicle-001/2026-09-22-3.pcapng.gz (or .zst)   compressed
@@ -18,16 +19,16 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from itertools import chain, groupby, pairwise
+from itertools import chain, groupby, pairwise, takewhile
 from pathlib import Path
 from typing import BinaryIO, cast
 
 import zstandard
 
-from . import damage, databases, diagnosis, drive, files, mixes, modules, noise, truck
+from . import charging, damage, databases, diagnosis, drive, files, mixes, modules, noise, truck
 from .sources import BUSES, EVENT_PORT, INTERFACES, SECOND, SOMEIP_PORT, STREAM_PORT, TECMP_BUSES
 
-MIXES = (*mixes.MIXES, "noise", "drive")
+MIXES = (*mixes.MIXES, "noise", "charging", "drive")
 MIX_START_NS = 1_790_000_000 * SECOND  # 2026-09-21 14:13:20 UTC
 MIDNIGHT_NS = 1_790_035_200 * SECOND  # 2026-09-22 00:00:00 UTC
 APPLICATION = "pcaplake sample"
@@ -64,6 +65,9 @@ def write_sample_captures(
 
         if mix == "drive":
             paths += _write_drive(out / vehicle, seconds, seed, report_progress, first=index == 0)
+        elif mix == "charging":
+            paths.append(_write_charging(out / vehicle, seconds, seed))
+            report_progress(1)
         else:
             paths += _write_mix(out / vehicle, mix, seconds, seed, report_progress)
     if mix == "drive":
@@ -97,6 +101,14 @@ def _write_mix(folder: Path, mix: str, seconds: float, seed: int, done: Callable
                 done((n + share) / len(shapes))
         paths.append(path)
     return paths
+
+
+def _write_charging(folder: Path, seconds: float, seed: int) -> Path:
+    path, end_ns = folder / f"{_format_date(MIX_START_NS)}-charging.pcapng", MIX_START_NS + round(seconds * SECOND)
+    traffic = charging.generate_charging_packets(folder.name, seed, MIX_START_NS)
+    recording = takewhile(lambda packet: packet.time_ns < end_ns, traffic)
+    path.write_bytes(b"".join(files.generate_pcapng_blocks(recording, charging.INTERFACES, APPLICATION)))
+    return path
 
 
 def _write_drive(
@@ -146,7 +158,9 @@ def _open_compressed(path: Path) -> Iterator[BinaryIO]:
 
 
 def _profile_text(mix: str) -> str:
-    lines = ["# How to read these captures.", "ports:", "  udp:", f"    {SOMEIP_PORT}: someip"]
+    lines = ["# How to read these captures."]
+    if mix != "charging":
+        lines += ["ports:", "  udp:", f"    {SOMEIP_PORT}: someip"]
     if mix == "drive":
         lines += [
             f"    {EVENT_PORT}: someip",

@@ -64,6 +64,7 @@ class Flow:
     offset: int = 0
     cost: int = 0
     begun: int = 0  # time of its first packet
+    known: bool = True  # to have messages
 
     def position(self, sequence: int) -> int:
         """Of the byte with this number, which is at most 2**31 from the last one."""
@@ -80,4 +81,4 @@ class Flow:
         return bool(islands) and at < islands[-1].end and any(island.contradicts(at, body) for island in islands)
 
     def gap(self, piece: int) -> Gap | None:
-        return Gap(piece, GAP, self.offset, 0, self.lost) if self.lost else None
+        return Gap(piece, GAP, self.offset, 0, self.lost) if self.lost and self.known else None

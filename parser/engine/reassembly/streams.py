@@ -96,7 +96,7 @@ class StreamAssembler(Assembler[Flow]):
         key, sequence = rows.keys[pieces[0]], rows.values["sequence"][pieces[0]]
         flow = self.entries.get(key)
         island = flow.islands[-1] if flow is not None and flow.islands else None
-        if flow is None or island is None or not (island.sure and island.synced):
+        if flow is None or island is None or not (flow.known and island.sure and island.synced):
             return 0
         # a long message is not copied with each run of its pieces
         if flow.position(sequence) != island.end or len(island.data) > LONGEST_PACKET:
@@ -160,7 +160,7 @@ class StreamAssembler(Assembler[Flow]):
             self.drop(key, piece)
             flow = None
         if flow is None:
-            flow = Flow(time, at, at if starts else None, begun=time)
+            flow = Flow(time, at, at if starts else None, begun=time, known=not self.declaration.mixed)
             # rule: messages begin with the stream, or fill the first segment that was captured
             if starts or self.framing.is_filled(body, max(self.lengths[piece], len(body))):
                 flow.islands.append(Island(at, at, synced=True, sure=True, joined=True))
@@ -259,7 +259,7 @@ class StreamAssembler(Assembler[Flow]):
         """Append a part to the island, and give the messages that are whole now. stop: as for `Framing.find`."""
         framing = self.framing
         if island.synced and not island.data:
-            at, wrong = self._give_whole(part, piece)  # most segments begin with a message
+            at, wrong = self._give_whole(flow, part, piece)  # most segments begin with a message
             island.data += part[at:] if at else part
         else:
             island.data += part
@@ -287,15 +287,20 @@ class StreamAssembler(Assembler[Flow]):
             del data[:found]
             if not island.synced:
                 return 0, None
-        at, wrong = self._give_whole(data, piece)
+        at, wrong = self._give_whole(flow, data, piece)
         del data[:at]
         return at, wrong
 
-    def _give_whole(self, data: bytes | bytearray, piece: int) -> tuple[int, int | None]:
+    def _give_whole(self, flow: Flow, data: bytes | bytearray, piece: int) -> tuple[int, int | None]:
         """Give the whole messages at the beginning of the data. Returns where they end, and `wrong` of `_ends_of_messages`."""
         ends, wrong = self._ends_of_messages(data)
+        # rule: a stream that may be of another protocol is known by the header of a message
+        if ends[-1] or (wrong != 0 and len(data) >= self.framing.least):
+            flow.known = True
         # rule: the decoder says what is wrong with a header
-        self._give_messages(piece, data, ends if wrong != 0 else [*ends, ends[-1] + self.framing.least])
+        self._give_messages(
+            piece, data, ends if wrong != 0 or not flow.known else [*ends, ends[-1] + self.framing.least]
+        )
         return ends[-1], wrong
 
     def _ends_of_messages(self, data: bytes | bytearray) -> tuple[list[int], int | None]:
@@ -349,5 +354,6 @@ class StreamAssembler(Assembler[Flow]):
                     island.joined = True
 
     def _note_gap(self, flow: Flow, lost: int, piece: int) -> None:
-        if lost:
+        # rule: a stream of another protocol loses no messages
+        if lost and flow.known:
             self.gaps.append(Gap(piece, GAP, flow.offset, 0, lost))

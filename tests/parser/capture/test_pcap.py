@@ -17,6 +17,7 @@ import pytest
 
 from pcaplake.parser import CaptureError, Profile, open_capture
 from pcaplake.parser.capture.programs import WARM_PROGRAMS, release_memory
+from pcaplake.parser.engine.decoder import Decoder
 from pcaplake.parser.engine.layout import Layout
 from tests.parser import frames
 from tests.parser.captures import MAGICS, T0, pcap, pcap_header, pcap_record
@@ -350,6 +351,19 @@ def test_zeros_are_one_region(magic: str, order: str) -> None:
         assert (summary.packets, summary.sections, summary.faults) == (4, 2, {"unreadable": 1})
     only = read(before[:24] + bytes(4096))[1]
     assert (only.packets, only.first_date, only.faults) == (0, None, {"unreadable": 1})
+
+
+@pytest.mark.parametrize("minor", [3, 4])
+def test_packets_between_zeros_share_morsels(monkeypatch: pytest.MonkeyPatch, minor: int) -> None:
+    """A morsel takes much longer than a packet."""
+    morsels, append = [], Decoder._append_morsel
+    monkeypatch.setattr(Decoder, "_append_morsel", lambda *arguments: morsels.append(1) or append(*arguments))
+    data = bytearray(pcap_header(227) + (bytes(16) + pcap_record(CAN, T0) + bytes(20)) * 3000)
+    data[6] = minor
+    rows, summary = read(bytes(data))
+    assert (len(rows["packets"]), summary.faults) == (3000, {"unreadable": 3001})
+    assert [row["packet_no"] for row in rows["faults"]] == list(range(3001))
+    assert len(morsels) < 10
 
 
 def test_an_empty_packet_with_a_time_or_a_length_is_a_packet() -> None:

@@ -394,10 +394,37 @@ def test_every_table_has_rows_of_a_drive(tmp_path: Path) -> None:
                 rows[name] += batch.num_rows
                 if "source" in batch.schema.names:
                     sources |= {(name, source) for source in batch["source"].to_pylist()}
-    charging = {"v2g_messages", "homeplug_messages"}  # the sample does not charge
+    charging = {"v2g_messages", "homeplug_messages"}  # of the mix `charging`
     assert set(TABLES) - set(rows) == {*NOT_DECODED, *charging}
     assert {source for name, source in sources if name == "can_frames"} == {"socketcan", "tecmp", "cmp", "acf"}
     assert {source for name, source in sources if name == "lin_frames"} == {"tecmp", "cmp"}
+
+
+@pytest.mark.slow
+def test_a_car_charges(tmp_path: Path) -> None:
+    path = one(tmp_path, "charging", 45)
+    rows: dict[str, list[dict[str, Any]]] = {}
+    with open_capture(path, profile=Profile.load(tmp_path / "profile.yaml")) as opened:
+        for name, batch in opened.batches():
+            rows.setdefault(name, []).extend(batch.to_pylist())
+    assert set(rows) == {"packets", "v2g_messages", "homeplug_messages"}
+    sessions, tls = 3, [False, True, False]
+    assert Counter(row["message"] for row in rows["homeplug_messages"]) == {
+        **dict.fromkeys(("CM_MNBC_SOUND.IND", "CM_ATTEN_PROFILE.IND"), 10 * sessions),
+        "CM_START_ATTEN_CHAR.IND": 3 * sessions,
+        **{f"CM_{name}.{mode}": sessions for name in ("SLAC_PARM", "SLAC_MATCH", "SET_KEY") for mode in ("REQ", "CNF")},
+        **{f"CM_ATTEN_CHAR.{mode}": sessions for mode in ("IND", "RSP")},
+    }
+    assert len({row["run_id"] for row in rows["homeplug_messages"] if row["message"] == "CM_SLAC_PARM.REQ"}) == sessions
+    discovery = [row["tls"] for row in rows["v2g_messages"] if row["payload_type"] == 0x9001]
+    assert discovery == tls
+    exi = [row["payload"] for row in rows["v2g_messages"] if row["payload_type"] == 0x8001]
+    assert len(exi) > 300
+    assert {payload[0] for payload in exi} == {0x80}
+    wrong = "_ws.malformed or tcp.checksum.status == 0 or udp.checksum.status == 0 or tcp.analysis.retransmission"
+    preferences = ["-o", "tcp.check_checksum:TRUE", "-o", "udp.check_checksum:TRUE"]
+    done = subprocess.run(["tshark", "-r", path, *preferences, "-Y", wrong], capture_output=True, check=True)
+    assert not done.stdout
 
 
 @pytest.mark.parametrize("mix", ["a", "drive"])
