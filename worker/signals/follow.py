@@ -3,6 +3,7 @@
     plan       what happened in the versions after the position: appended files, and touched rows (`worker/lake/follow`)
     touched    of each day, the rows of touched frames are replaced by those that these frames give now
     appended   the frames of appended files are decoded, in batches
+    wait       frames of a batch that `captures` lacks, and what came after them
 
 The end of the range is pinned before, so that touched frames are read as they are there. A batch of appended files moves the
 position inside of the range, and a killed run goes on there: its range is done before another one begins. What is replaced may
@@ -23,6 +24,7 @@ import pyarrow.compute as pc
 from pcaplake.signals.sources import Source
 from pcaplake.worker.errors import Fatal
 from pcaplake.worker.lake.delta.log_reader import LogReader
+from pcaplake.worker.lake.follow.captures import find_first_ahead
 from pcaplake.worker.lake.follow.changes import Changes, read_changes
 from pcaplake.worker.lake.follow.position import UNKNOWN, OpenRange, Position
 from pcaplake.worker.lake.follow.table_files import LostVersions, TableFile
@@ -50,7 +52,8 @@ class Unit:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """`units` in their order, after which the versions of the frames below `until` are followed. `table_id`: of the frames.
-    `why`: why all frames are decoded. `resumes`: the range of an earlier run, after which newer versions follow."""
+    `why`: why all frames are decoded. `resumes`: the range of an earlier run, after which newer versions follow. `waits`: newer
+    versions wait for `captures`."""
 
     output: Output
     kind: Source
@@ -59,6 +62,7 @@ class Plan:
     units: Sequence[Unit]
     why: str = ""
     resumes: bool = False
+    waits: bool = False
 
 
 class Planner:
@@ -92,12 +96,21 @@ class Planner:
             )
         if position.followed == UNKNOWN and position.range is None and await _is_empty(output):
             position = Position(followed=0)
+        last = await self.find_last(kind, position, newest)
         try:
-            plan = await self._plan_changes(output, kind, table_id, position, newest)
+            plan = await self._plan_changes(output, kind, table_id, position, last)
             why = f"files of {table.table} were deleted"
         except LostVersions as error:
             plan, why = None, str(error)
-        return plan or await self._plan_whole(output, kind, table_id, position, newest, why)
+        plan = plan or await self._plan_whole(output, kind, table_id, position, last, why)
+        return replace(plan, waits=plan.until <= newest and not plan.resumes)
+
+    async def find_last(self, kind: Source, position: Position, newest: int) -> int:
+        """The last version of the frames that need not wait for `captures`; at least what is followed or begun."""
+        table, begin = self._tables[kind], max(position.followed, 1 if position.range is None else position.range.until)
+        ahead = await find_first_ahead(self._store, self._log, table.table, range(max(begin, 1), newest + 1))
+        # files that were live before it may have been compacted and deleted since: then nothing waits
+        return ahead - 1 if ahead > newest or await self._can_go_on(table, ahead, newest) else newest
 
     async def read_position(self, output: Output, kind: Source) -> Position | None:
         """How far the frames are followed; None: there is no table."""
