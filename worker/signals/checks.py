@@ -1,6 +1,5 @@
-"""What else changes the rows of a table of signals: statements of other programs on it, and changed rows of `captures`.
-
-Their rows are made again from the frames that are followed, one day of all sources in one transaction.
+"""Statements of other programs on a table of signals: their rows are made again from the frames that are followed, one day of
+all sources in one transaction.
 """
 
 from __future__ import annotations
@@ -15,11 +14,8 @@ import pyarrow.compute as pc
 from pcaplake.signals.sources import Source
 from pcaplake.worker.lake.delta.actions import AddFile
 from pcaplake.worker.lake.delta.log_reader import LogReader
-from pcaplake.worker.lake.follow.captures import CAPTURES, read_changed_captures
-from pcaplake.worker.lake.follow.position import UNKNOWN
 from pcaplake.worker.lake.follow.table_files import LostVersions, TableFile
 from pcaplake.worker.lake.follow.touched import COLUMNS, Day, Touched
-from pcaplake.worker.lake.store.store import Store
 from pcaplake.worker.runtime import Runtime
 
 from .follow import EMPTY_VERSIONS, Planner
@@ -40,7 +36,6 @@ class Checks:
 
     def __init__(
         self,
-        store: Store,
         log: LogReader,
         planner: Planner,
         tables: Mapping[Source, FrameTable],
@@ -50,27 +45,22 @@ class Checks:
         say: Callable[[str], None],
         stopped: asyncio.Event,
     ) -> None:
-        self._store, self._log, self._planner, self._tables = store, log, planner, tables
+        self._log, self._planner, self._tables = log, planner, tables
         self._decode, self._runtime, self._say, self._stopped = decode, runtime, say, stopped
 
     async def check(self, output: Output, *, made_again: bool) -> None:
-        """Make the rows again that changed in a table of this run. `made_again`: all rows are, just now."""
+        """Make the rows again that others changed in a table of this run. `made_again`: all rows are, just now."""
         newest, checked = await self._log.read_version(output.layout.table), await output.read_checked()
-        captures, followed = await self._log.read_version(CAPTURES), UNKNOWN
         touched = Touched()
         try:
-            if captures >= 0:
-                followed = await output.read_followed_captures(captures)
-                await self._touch_changed_captures(output, range(followed, captures + 1), touched)
-            others = await output.read_changes_of_others(range(checked, newest + 1))
+            touched = await output.read_changes_of_others(range(checked, newest + 1))
         except LostVersions as error:
             if not made_again or checked >= 0:
                 self._say(f"{error}: decoding all frames again, for {output.layout.table}")
                 touched = await self._find_all_days(output)
         else:
-            if others:
+            if touched:
                 self._say(f"other programs changed rows of {output.layout.table}: decoding their frames again")
-            touched.add(others)
         for day in touched.days:
             if self._stopped.is_set():
                 return
@@ -78,15 +68,9 @@ class Checks:
         # rule: rows are made again when the frames that they lack are there again
         if touched and await output.find_missing_sources():
             return
-        begins = checked < 0 or (followed == UNKNOWN and captures >= 0)
-        if touched or begins or newest - checked >= EMPTY_VERSIONS or captures - followed >= EMPTY_VERSIONS:
-            await output.record_checked(newest + 1, captures + 1)
-
-    async def _touch_changed_captures(self, output: Output, versions: range, touched: Touched) -> None:
-        """Rows that were decoded before any version was followed do not depend on `captures`."""
-        if versions.start != UNKNOWN and (changed := await read_changed_captures(self._store, versions)):
-            self._say(f"rows of {CAPTURES} changed: decoding their frames again, for {output.layout.table}")
-            changed.touch(touched, (await self._find_all_days(output)).days)
+        captures = self._planner.captures[output.layout.table]
+        if touched or checked < 0 or newest - checked >= EMPTY_VERSIONS or captures.is_due:
+            await output.record_checked(newest + 1, captures.versions.stop)
 
     async def _replace_day(self, output: Output, touched: Touched, day: Day) -> None:
         """Of all sources in one transaction: a row that another program wrote may be of none."""

@@ -5,7 +5,7 @@
     mark        the changed ids in state.json
     follow      what happened to the frames since the last run: new and changed ones, in batches. One transaction replaces
                 and adds the rows of a batch and moves the position of its kind (follow.py)
-    check       rows that other programs changed in the tables of this run, or whose captures changed, are made again
+    check       rows that other programs changed in the tables of this run are made again
     again       frames of changed ids are decoded again, and their rows are swapped in one transaction
     record      state.json and `signal_catalog` get the new definitions
 
@@ -31,7 +31,6 @@ from pcaplake.worker.errors import Fatal
 from pcaplake.worker.lake.delta.actions import AddFile
 from pcaplake.worker.lake.delta.errors import TransactionConflict
 from pcaplake.worker.lake.delta.log_store import LogStore
-from pcaplake.worker.lake.follow.captures import CAPTURES
 from pcaplake.worker.lake.follow.position import Position
 from pcaplake.worker.lake.follow.table_files import TableFile
 from pcaplake.worker.lake.identity import refuse_lake_with_lock_table
@@ -104,7 +103,6 @@ class SignalsRun:
         self._tables: Mapping[Source, FrameTable] = {kind: FrameTable(store, kind) for kind in TABLES}
         self._planner = Planner(store, self._log, self._tables, options.batch_bytes)
         self._checks = Checks(
-            store,
             self._log,
             self._planner,
             self._tables,
@@ -195,7 +193,7 @@ class SignalsRun:
 
     async def _begin_output(self, output: Output) -> None:
         """`signals` begins without rows; a wide table keeps its old rows until all frames are decoded."""
-        captures = await self._log.read_version(CAPTURES) + 1
+        captures = await self._planner.pin_captures(output)
         if output is self._long:
             await output.begin(captures)
             return
@@ -268,6 +266,7 @@ class SignalsRun:
                 await self._checks.check(output, made_again=output.layout.table in whole)
 
     async def _plan(self, output: Output) -> list[Plan]:
+        await self._planner.pin_captures(output)
         plans = {kind: await self._planner.plan(output, kind) for kind in output.layout.kinds}
         if output is self._long:
             described = described_sources(self._options.databases)

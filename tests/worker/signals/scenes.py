@@ -444,6 +444,22 @@ def the_vehicle_of_a_capture_changes(stage: Stage) -> None:
         assert (wide != new_wide) == decides, column
 
 
+def a_vehicle_changes_while_a_run_is_killed(stage: Stage) -> None:
+    lake = stage.lake
+    lake.batch = 0
+    lake.add_captures(lake.can(2), *(lake.can(2) for _ in range(2)))
+    stage.run()
+    lake.batch = 1
+    lake.add_captures(*(lake.can(2) for _ in range(4)))
+    table = DeltaTable(str(lake.folder / "captures"))
+    table.update({"uri": "'other'"}, predicate="capture_id = 'capture-007'")
+    stage.run(
+        step=at("after signals.commit can", kill, turn=3)
+    )  # `capture-007` of each day, and the first appended file
+    table.update({"uri": "'other'"}, predicate="capture_id = 'capture-006'")
+    stage.check()
+
+
 def another_table_of_captures(stage: Stage) -> None:
     lake = stage.lake
     lake.batch = 0
@@ -549,6 +565,7 @@ SCENES: Final[Mapping[str, Callable[[Stage], None]]] = {
         frames_are_there_before_their_captures,
         frames_wait_until_files_are_gone,
         the_vehicle_of_a_capture_changes,
+        a_vehicle_changes_while_a_run_is_killed,
         another_table_of_captures,
         rows_of_signals_are_deleted,
         signals_are_restored,

@@ -89,6 +89,11 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
     "a vehicle that changed is not noticed": Mutant(
         read_changed_captures, "frames of a capture whose URI or vehicle changed are touched", DROP
     ),
+    "rows whose captures changed are left out of a range": Mutant(
+        Planner._plan_changes,
+        "rows whose captures changed are made again after a range that was begun before",
+        Becomes(False),
+    ),
     "a file that was read in part is passed": Mutant(
         TableFiles._read_batches, "a file has the rows that its log says, because the position moves past it", NEVER
     ),
@@ -119,5 +124,6 @@ FOUND_BY: Final[Mapping[str, str]] = {
     "a table begins with an older position": "a_position_without_a_beginning",
     "signals do not wait for captures": "frames_are_there_before_their_captures",
     "a vehicle that changed is not noticed": "the_vehicle_of_a_capture_changes",
+    "rows whose captures changed are left out of a range": "a_vehicle_changes_while_a_run_is_killed",
     "a file that was read in part is passed": "a_file_is_read_in_part",
 }

@@ -54,9 +54,15 @@ def _batch(lines: list[Json]) -> int | None:
 
 @dataclass(slots=True)
 class ChangedCaptures:
-    """Captures whose URI or vehicle changed, with the times of their first and last packets, None if there is none."""
+    """Captures whose URI or vehicle changed, with the times of their first and last packets, None if not known."""
 
-    times: dict[str, Sequence[int | None]] = field(default_factory=dict)
+    times: dict[str, tuple[int | None, int | None]] = field(default_factory=dict)
+
+    def add(self, capture: str, first: int | None, last: int | None) -> None:
+        """What more versions change only adds rows."""
+        old = self.times.get(capture, (first, last))
+        unknown = None in (*old, first, last)
+        self.times[capture] = (None, None) if unknown else (min(old[0] or 0, first or 0), max(old[1] or 0, last or 0))
 
     def __bool__(self) -> bool:
         return bool(self.times)
@@ -89,12 +95,14 @@ async def read_changed_captures(store: Store, versions: range) -> ChangedCapture
         for capture, (deciding, times) in {**after, **before}.items():
             # rule: frames of a capture whose URI or vehicle changed are touched
             if capture not in before or capture not in after or after[capture][0] != deciding:
-                changed.times[capture] = times
+                changed.add(capture, *times)
     return changed
 
 
-def _read_rows(files: TableFiles, some: Sequence[TableFile]) -> dict[str, tuple[Sequence[Any], Sequence[int | None]]]:
+def _read_rows(
+    files: TableFiles, some: Sequence[TableFile]
+) -> dict[str, tuple[Sequence[Any], tuple[int | None, int | None]]]:
     """What decides, and the times, by capture."""
     columns = ("capture_id", *_DECIDING, *_TIMES)
     rows = [list(row.values()) for file in some for batch in files.read(file, columns) for row in batch.to_pylist()]
-    return {row[0]: (row[1:-2], row[-2:]) for row in rows}
+    return {row[0]: (row[1:-2], (row[-2], row[-1])) for row in rows}

@@ -76,14 +76,6 @@ class Touched:
     def days(self) -> list[Day]:
         return sorted(self._parts, key=lambda day: day or date.min)
 
-    def add(self, other: Touched) -> None:
-        """What another one has, too."""
-        for day, part in other._parts.items():
-            if part.captures is None:
-                self.add_day(day)
-            for capture in part.captures or ():
-                self._add(day, capture, Rows(0, part.first, part.last))
-
     def add_day(self, day: Day) -> None:
         """All rows of a day."""
         self._parts[day] = _Part(captures=None)
