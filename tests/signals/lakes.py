@@ -51,11 +51,13 @@ COMPARED = (
 
 
 class SignalLake:
-    """A folder with frames. Every `append` is one version of one table, of a capture of its own."""
+    """A folder with frames. Every `append` is one version of one table, of a capture of its own. `batch`: of the next versions;
+    None: of no number."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.captures = 0
+        self.batch: int | None = None
 
     def append(self, table: str, rows: list[dict[str, Any]], **extra: pa.Array) -> str:
         """Rows with keys -> their capture. `extra`: columns that the table may not have yet."""
@@ -84,15 +86,25 @@ class SignalLake:
         batch = pa.Table.from_pylist(made, schema)
         for name, array in extra.items():
             batch = batch.append_column(name, array)
+        self._write(table, batch)
+        return capture
+
+    def _write(self, table: str, rows: pa.Table) -> None:
+        ours = BATCH if self.batch is None else CommitProperties(app_transactions=[Transaction("pcaplake", self.batch)])
         write_deltalake(
             str(self.folder / table),
-            batch,
+            rows,
             mode="append",
             partition_by=["date"],
             schema_mode="merge",
-            commit_properties=BATCH,
+            commit_properties=ours,
         )
-        return capture
+
+    def add_captures(self, *captures: str) -> None:
+        """Their rows in the table `captures`, in one version."""
+        schema = make_nullable(TABLES["captures"].schema)
+        rows = [{"capture_id": capture, "uri": capture, "vehicle_id": "car", "profile": "p"} for capture in captures]
+        self._write("captures", pa.Table.from_pylist(rows, schema))
 
     def can(self, count: int, can_id: int = 256, bus: str | None = "1", **extra: pa.Array) -> str:
         rows = [

@@ -3,6 +3,9 @@
     plan       what happened in the versions after the position: appended files, and touched rows (`worker/lake/follow`)
     touched    of each day, the rows of touched frames are replaced by those that these frames give now
     appended   the frames of appended files are decoded, in batches
+    wait       frames of a batch that `captures` lacks, and what came after them
+
+Frames whose captures have another URI or vehicle than before are touched, too.
 
 The end of the range is pinned before, so that touched frames are read as they are there. A batch of appended files moves the
 position inside of the range, and a killed run goes on there: its range is done before another one begins. What is replaced may
@@ -11,8 +14,8 @@ be replaced again. If it is not known what happened, the rows of all frames are 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import date
 from functools import reduce
 from operator import and_
@@ -23,6 +26,7 @@ import pyarrow.compute as pc
 from pcaplake.signals.sources import Source
 from pcaplake.worker.errors import Fatal
 from pcaplake.worker.lake.delta.log_reader import LogReader
+from pcaplake.worker.lake.follow.captures import CAPTURES, ChangedCaptures, find_first_ahead, read_changed_captures
 from pcaplake.worker.lake.follow.changes import Changes, read_changes
 from pcaplake.worker.lake.follow.position import UNKNOWN, OpenRange, Position
 from pcaplake.worker.lake.follow.table_files import LostVersions, TableFile
@@ -50,7 +54,8 @@ class Unit:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """`units` in their order, after which the versions of the frames below `until` are followed. `table_id`: of the frames.
-    `why`: why all frames are decoded. `resumes`: the range of an earlier run, after which newer versions follow."""
+    `why`: why all frames are decoded. `resumes`: the range of an earlier run, after which more follows. `waits`: newer versions
+    wait for `captures`."""
 
     output: Output
     kind: Source
@@ -59,13 +64,54 @@ class Plan:
     units: Sequence[Unit]
     why: str = ""
     resumes: bool = False
+    waits: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Captures:
+    """What happened to `captures` in versions that a table has not followed; `lost`: why nobody knows."""
+
+    versions: range
+    changed: ChangedCaptures = field(default_factory=ChangedCaptures)
+    lost: str = ""
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the position in `captures` is committed on its own."""
+        begins = self.versions.start == UNKNOWN and self.versions.stop > 0
+        return begins or self.is_changed or len(self.versions) >= EMPTY_VERSIONS
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether frames are touched."""
+        return bool(self.changed or self.lost)
+
+    def touch(self, touched: Touched, days: Collection[Day]) -> None:
+        """Add the rows on these days, which are all that there are."""
+        self.changed.touch(touched, days)
+        for day in days if self.lost else ():
+            touched.add_day(day)
 
 
 class Planner:
-    """Finds out what is to do. Reads logs, and of the frames only files that changed."""
+    """Finds out what is to do. Reads logs, and of the frames only files that changed. `captures`: of each table, as
+    `pin_captures` found them."""
 
     def __init__(self, store: Store, log: LogReader, tables: Mapping[Source, FrameTable], batch_bytes: int) -> None:
         self._store, self._log, self._tables, self._batch_bytes = store, log, tables, batch_bytes
+        self.captures: dict[str, Captures] = {}
+
+    async def pin_captures(self, output: Output) -> int:
+        """Read what happened to `captures`, for the plans that follow -> the version up to which they follow it."""
+        newest, followed, changed, lost = await self._log.read_version(CAPTURES), UNKNOWN, ChangedCaptures(), ""
+        try:
+            followed = UNKNOWN if newest < 0 else await output.read_followed_captures(newest)
+            if followed != UNKNOWN:  # rows that were decoded before do not depend on `captures`
+                changed = await read_changed_captures(self._store, range(followed, newest + 1))
+        except LostVersions as error:
+            lost = str(error)
+        self.captures[output.layout.table] = Captures(versions=range(followed, newest + 1), changed=changed, lost=lost)
+        return newest + 1
 
     async def plan(self, output: Output, kind: Source) -> Plan | None:
         """What happened to the frames since the last run; None: there is no table.
@@ -92,12 +138,21 @@ class Planner:
             )
         if position.followed == UNKNOWN and position.range is None and await _is_empty(output):
             position = Position(followed=0)
+        last = await self.find_last(kind, position, newest)
         try:
-            plan = await self._plan_changes(output, kind, table_id, position, newest)
+            plan = await self._plan_changes(output, kind, table_id, position, last)
             why = f"files of {table.table} were deleted"
         except LostVersions as error:
             plan, why = None, str(error)
-        return plan or await self._plan_whole(output, kind, table_id, position, newest, why)
+        plan = plan or await self._plan_whole(output, kind, table_id, position, last, why)
+        return replace(plan, waits=plan.until <= newest and not plan.resumes)
+
+    async def find_last(self, kind: Source, position: Position, newest: int) -> int:
+        """The last version of the frames that need not wait for `captures`; at least what is followed or begun."""
+        table, begin = self._tables[kind], max(position.followed, 1 if position.range is None else position.range.until)
+        ahead = await find_first_ahead(self._store, self._log, table.table, range(max(begin, 1), newest + 1))
+        # files that were live before it may have been compacted and deleted since: then nothing waits
+        return ahead - 1 if ahead > newest or await self._can_go_on(table, ahead, newest) else newest
 
     async def read_position(self, output: Output, kind: Source) -> Position | None:
         """How far the frames are followed; None: there is no table."""
@@ -115,8 +170,10 @@ class Planner:
         # rule: a range that is begun is done before another one begins
         if position.range is not None:
             until, done = position.range.until, position.range.done
+        begun, captures = position.range is not None, self.captures[output.layout.table]
         changes = await self._read_changes(kind, position, until, newest)
-        begun = position.range is not None
+        if captures.is_changed:  # of a range that is begun, their rows are left out, and replaced after it
+            captures.touch(changes.touched, await self._tables[kind].list_days(until - 1))
         # rule: a range goes on only if all of its files are there
         if begun and (not changes.exact or await self._tables[kind].find_missing(changes.appended[done:])):
             return None
@@ -128,9 +185,19 @@ class Planner:
             done += len(files)
             then = Position(followed=position.followed, range=OpenRange(until=until, done=done))
             units.append(Unit(files=files, only=_not_touched(files, changes.touched), then=then))
-        if units or position.followed == 0 or until - position.followed >= EMPTY_VERSIONS:
+        moved = until - position.followed
+        if moved and (units or position.followed == 0 or moved >= EMPTY_VERSIONS):
             units = _end_with(units, Position(followed=until))
-        return Plan(output=output, kind=kind, table_id=table_id, until=until, units=units, resumes=until <= newest)
+        return Plan(
+            output=output,
+            kind=kind,
+            table_id=table_id,
+            until=until,
+            units=units,
+            why="" if begun else captures.lost,
+            # rule: rows whose captures changed are made again after a range that was begun before
+            resumes=until <= newest or (begun and captures.is_changed),
+        )
 
     async def _read_changes(self, kind: Source, position: Position, until: int, newest: int) -> Changes:
         table = self._tables[kind]

@@ -7,7 +7,9 @@ from pcaplake.signals.sources import TABLES
 from pcaplake.signals.tables import SIGNALS
 from pcaplake.worker.lake.delta.log_reader import LogReader
 from pcaplake.worker.lake.delta.log_store import LogStore
+from pcaplake.worker.lake.follow.captures import CAPTURES, read_changed_captures
 from pcaplake.worker.lake.follow.changes import read_changes
+from pcaplake.worker.lake.follow.position import UNKNOWN
 from pcaplake.worker.lake.follow.table_files import LostVersions, TableFiles
 from pcaplake.worker.lake.store.store import Store
 from pcaplake.worker.plain_text import counted
@@ -29,7 +31,8 @@ async def find_outdated_signals(store: Store, log: LogStore) -> list[str]:
     if not await output.has_begun():
         return [f"{SIGNALS} was dropped, or is of another state of the lake"]
     found = [await _describe_changes(store, log, output, table) for table in TABLES.values()]
-    return [text for text in (*found, await _describe_changes_of_others(log, output)) if text]
+    found += [await _describe_changed_captures(store, log, output), await _describe_changes_of_others(log, output)]
+    return [text for text in found if text]
 
 
 async def _describe_changes(store: Store, log: LogReader, output: Output, table: str) -> str:
@@ -47,6 +50,18 @@ async def _describe_changes(store: Store, log: LogReader, output: Output, table:
         return str(error)
     days = len(changes.touched.days)
     return f"rows of {table} changed on {counted(days, 'day')} since their signals were decoded" if days else ""
+
+
+async def _describe_changed_captures(store: Store, log: LogReader, output: Output) -> str:
+    newest = await log.read_version(CAPTURES)
+    try:
+        followed = UNKNOWN if newest < 0 else await output.read_followed_captures(newest)
+        if followed == UNKNOWN:
+            return ""
+        number = len((await read_changed_captures(store, range(followed, newest + 1))).times)
+    except LostVersions as error:
+        return str(error)
+    return f"URI or vehicle of {counted(number, 'capture')} changed since their signals were decoded" if number else ""
 
 
 async def _describe_changes_of_others(log: LogReader, output: Output) -> str:

@@ -4,6 +4,7 @@
     pcaplake-signals-<id>                       the table has begun with this id; with another id, all frames are decoded again
     pcaplake-signals-<kind>-<id>-<table>        the position in the table of frames with this id: the versions that are followed
     pcaplake-signals-<kind>-<id>-<table>-range  the range of versions that is begun after them, and how much of it is done
+    pcaplake-signals-captures-<id>-<table>      the versions of `captures` whose changed rows are followed
     pcaplake-own                                the versions of this table that are checked for changes of other programs
 
 Every table has its own transactions, which are in the same version as the rows. So each table is right by itself, whatever a
@@ -34,6 +35,7 @@ from pcaplake.worker.lake.delta.errors import SwapConflict, TransactionConflict
 from pcaplake.worker.lake.delta.live_files import Snapshot
 from pcaplake.worker.lake.delta.log_state import OWN
 from pcaplake.worker.lake.delta.log_store import LogStore
+from pcaplake.worker.lake.follow.captures import CAPTURES
 from pcaplake.worker.lake.follow.changes import read_changes
 from pcaplake.worker.lake.follow.position import UNKNOWN, Position
 from pcaplake.worker.lake.follow.table_files import LostVersions, TableFiles
@@ -103,10 +105,12 @@ class Output:
         """Whether the rows are of this state."""
         return await self._log.read_transaction(self.layout.table, self._app_id()) >= 0
 
-    async def begin(self, adds: Sequence[AddFile] = (), position: Sequence[Txn] = ()) -> None:
-        """Replace all rows, which are of another state, by these files. `position`: after them, of the only kind."""
+    async def begin(self, captures: int, adds: Sequence[AddFile] = (), position: Sequence[Txn] = ()) -> None:
+        """Replace all rows, which are of another state, by these files. `position`: after them, of the only kind; `captures`:
+        the versions of that table below this one were there before."""
         begun = Txn(app_id=self._app_id(), version=0)
         own = Txn(app_id=OWN, version=await self._log.read_version(self.layout.table) + 1)
+        position = [*position, *await self.captures_txns(captures)]
         # rule: a table that begins has no older position, not even one that a checkpoint forgot only in part
         old = [app for app in await self._position_apps() if app not in {txn.app_id for txn in position}]
         forgotten = [Txn(app_id=app, version=0) for app in old]
@@ -133,7 +137,7 @@ class Output:
         return [*txns, *(Txn(app_id=app, version=0) for app in others)]
 
     async def _position_apps(self, kind: str = "") -> list[str]:
-        """The applications of positions that are not forgotten, of one kind or of all."""
+        """The applications of positions that are not forgotten, of one kind, `captures` or of all."""
         known = await self._log.read_transactions(self.layout.table)
         return [
             app
@@ -213,7 +217,7 @@ class Output:
             raise Fatal(OTHER_RUN)
         return snapshot
 
-    # -- what other programs did to the table --------------------------------------------------------------------------
+    # -- what else changes rows: other programs, and rows of `captures` -------------------------------------------------
     async def read_checked(self) -> int:
         """The versions of the table below this one are checked for changes of other programs; -1: it is not known."""
         return await self._log.read_transaction(self.layout.table, OWN)
@@ -224,9 +228,31 @@ class Output:
             raise LostVersions(f"it is not known what other programs did to {self.layout.table}")
         return (await read_changes(self._store, self._files, versions, only_of_others=True)).touched
 
-    async def record_checked(self, version: int) -> None:
-        """The versions below `version` are as they should be."""
-        await self._commit([], [Txn(app_id=OWN, version=version)], expected=self._number)
+    async def read_followed_captures(self, newest: int) -> int:
+        """The versions of `captures` below this one are followed, of those up to `newest`; UNKNOWN: none is, yet.
+
+        Raises `LostVersions` if they are of another table.
+        """
+        followed = await self._log.read_transaction(self.layout.table, await self._captures_app())
+        if followed > newest + 1 or (followed <= 0 and await self._position_apps(CAPTURES)):
+            raise LostVersions(f"another table {CAPTURES} has come in the place of the one that was followed")
+        return followed or UNKNOWN
+
+    async def captures_txns(self, version: int) -> list[Txn]:
+        """The transactions that say that the versions of `captures` below this one are followed."""
+        if version <= 0:
+            return []  # the table may come back
+        app = await self._captures_app()
+        others = [other for other in await self._position_apps(CAPTURES) if other != app]
+        return [Txn(app_id=app, version=version), *(Txn(app_id=one, version=0) for one in others)]
+
+    async def _captures_app(self) -> str:
+        return self._app_id(CAPTURES, await self._log.read_table_id(CAPTURES) or "none")
+
+    async def record_checked(self, version: int, captures: int) -> None:
+        """The versions below `version` are as they should be, and those of `captures` below `captures` are followed."""
+        txns = [Txn(app_id=OWN, version=version), *await self.captures_txns(captures)]
+        await self._commit([], txns, expected=self._number)
 
     async def _commit(
         self, adds: Sequence[AddFile], txns: Sequence[Txn], *, expected: int, overwrite: bool = False

@@ -18,7 +18,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import date
 
 import pyarrow.compute as pc
 
@@ -33,17 +32,17 @@ from pcaplake.worker.lake.delta.actions import AddFile
 from pcaplake.worker.lake.delta.errors import TransactionConflict
 from pcaplake.worker.lake.delta.log_store import LogStore
 from pcaplake.worker.lake.follow.position import Position
-from pcaplake.worker.lake.follow.table_files import LostVersions, TableFile
-from pcaplake.worker.lake.follow.touched import COLUMNS, Day, Touched
+from pcaplake.worker.lake.follow.table_files import TableFile
 from pcaplake.worker.lake.identity import refuse_lake_with_lock_table
 from pcaplake.worker.lake.store.store import Store
 from pcaplake.worker.plain_text import counted
 from pcaplake.worker.runtime import Runtime
 
 from .catalog_table import update_catalog
+from .checks import Checks
 from .conditions import ROW_COLUMNS, of_changed_frames, of_changed_rows
-from .decode import DecodedFiles, SignalWriter
-from .follow import EMPTY_VERSIONS, Plan, Planner, Unit, columns_of_rows
+from .decode import SignalWriter
+from .follow import Plan, Planner, Unit, columns_of_rows
 from .frames import FrameTable
 from .output import LONG, Layout, Output, wide_layout
 from .state import OTHER_RUN, SignalState, StateFile, read_generation
@@ -103,6 +102,15 @@ class SignalsRun:
         self._wide: list[Output] = []
         self._tables: Mapping[Source, FrameTable] = {kind: FrameTable(store, kind) for kind in TABLES}
         self._planner = Planner(store, self._log, self._tables, options.batch_bytes)
+        self._checks = Checks(
+            self._log,
+            self._planner,
+            self._tables,
+            decode=self._decode,
+            runtime=self._runtime,
+            say=say,
+            stopped=self.stopped,
+        )
 
     def _output(self, layout: Layout, state_id: str) -> Output:
         return Output(self._store, self._log, layout, state_id, self._runtime)
@@ -185,21 +193,20 @@ class SignalsRun:
 
     async def _begin_output(self, output: Output) -> None:
         """`signals` begins without rows; a wide table keeps its old rows until all frames are decoded."""
+        captures = await self._planner.pin_captures(output)
         if output is self._long:
-            await output.begin()
+            await output.begin(captures)
             return
         (kind,) = output.layout.kinds
         table = self._tables[kind]
         newest, table_id = await self._log.read_version(table.table), await self._log.read_table_id(table.table)
         if newest < 0 or table_id is None:
-            await output.begin()
+            await output.begin(captures)
             return
-        files = await table.list_live(newest)
-        self._count_files(files)
-        decoded = await self._decode(output, kind, files)
-        position = await output.position_txns(kind, table_id, Position(followed=newest + 1))
-        await output.begin(decoded.adds, position)
-        self._count_rows(output, decoded)
+        last = await self._planner.find_last(kind, Position(followed=0), newest)
+        adds = await self._decode(output, kind, await table.list_live(last))
+        position = await output.position_txns(kind, table_id, Position(followed=last + 1))
+        await output.begin(captures, adds, position)
 
     @property
     def _outputs(self) -> list[Output]:
@@ -256,9 +263,10 @@ class SignalsRun:
                 await self._execute(plan)
         for output in self._outputs:
             if not self.stopped.is_set():
-                await self._check(output, made_again=output.layout.table in whole)
+                await self._checks.check(output, made_again=output.layout.table in whole)
 
     async def _plan(self, output: Output) -> list[Plan]:
+        await self._planner.pin_captures(output)
         plans = {kind: await self._planner.plan(output, kind) for kind in output.layout.kinds}
         if output is self._long:
             described = described_sources(self._options.databases)
@@ -266,6 +274,8 @@ class SignalsRun:
         found = [plan for plan in plans.values() if plan is not None]
         for plan in found:
             self._count_files([file for unit in plan.units for file in unit.files])
+            if plan.waits and output is self._long:
+                self._say(f"new frames of {TABLES[plan.kind]} wait until `captures` has their captures")
             if plan.why:
                 self._say(f"{plan.why}: decoding all frames of {TABLES[plan.kind]} again, for {output.layout.table}")
         return found
@@ -280,75 +290,34 @@ class SignalsRun:
 
     async def _execute_unit(self, plan: Plan, unit: Unit) -> None:
         output, kind = plan.output, plan.kind
-        decoded = await self._decode(output, kind, unit.files, unit.only)
+        adds = await self._decode_counted(output, kind, unit.files, unit.only)
         txns = [] if unit.then is None else await output.position_txns(kind, plan.table_id, unit.then)
         if unit.replaced is None:
-            await output.add(decoded.adds, txns)
+            await output.add(adds, txns)
         else:
             self._runtime.step(f"before {output.layout.table}.replace {kind}")
-            await output.replace(unit.replaced, columns_of_rows(output), decoded.adds, txns)
+            await output.replace(unit.replaced, columns_of_rows(output), adds, txns)
         self.tally.batches += bool(unit.files) and output is self._long
-        self._count_rows(output, decoded)
         self._runtime.step(f"after {output.layout.table}.commit {kind}")
-
-    async def _check(self, output: Output, *, made_again: bool) -> None:
-        """Make the rows again that other programs changed in a table of this run. `made_again`: all rows are, just now."""
-        newest, checked = await self._log.read_version(output.layout.table), await output.read_checked()
-        touched = Touched()
-        try:
-            touched = await output.read_changes_of_others(range(checked, newest + 1))
-        except LostVersions as error:
-            if not made_again or checked >= 0:
-                self._say(f"{error}: decoding all frames again, for {output.layout.table}")
-                touched = await self._find_all_days(output)
-        else:
-            if touched:
-                self._say(f"other programs changed rows of {output.layout.table}: decoding their frames again")
-        for day in touched.days:
-            if self.stopped.is_set():
-                return
-            await self._replace_day(output, touched, day)
-        # rule: rows are made again when the frames that they lack are there again
-        if touched and await output.find_missing_sources():
-            return
-        if touched or checked < 0 or newest - checked >= EMPTY_VERSIONS:
-            await output.record_checked(newest + 1)
-
-    async def _replace_day(self, output: Output, touched: Touched, day: Day) -> None:
-        """Of all sources in one transaction: a row that another program wrote may be of none."""
-        adds, condition = list[AddFile](), touched.condition(day)
-        for kind, position in output.positions.items():
-            if position.followed > 0:
-                files = await self._planner.find_touched(kind, position.followed, touched, day)
-                self._count_files(files)
-                decoded = await self._decode(output, kind, files, condition)
-                self._count_rows(output, decoded)
-                adds += decoded.adds
-        self._runtime.step(f"before {output.layout.table}.replace")
-        await output.replace(condition, COLUMNS, adds)
-        self._runtime.step(f"after {output.layout.table}.replace")
-
-    async def _find_all_days(self, output: Output) -> Touched:
-        """Of the table, and of the frames that are followed."""
-        touched = Touched()
-        days = [file.partition_values.get("date") for file in (await output.read_snapshot()).files.live.values()]
-        for day in set(days):
-            touched.add_day(None if day is None else date.fromisoformat(day))
-        for kind, position in output.positions.items():
-            if position.followed > 0:
-                for one in await self._tables[kind].list_days(position.followed - 1):
-                    touched.add_day(one)
-        return touched
 
     async def _decode(
         self, output: Output, kind: Source, files: Sequence[TableFile], only: pc.Expression | None = None
-    ) -> DecodedFiles:
+    ) -> Sequence[AddFile]:
+        self._count_files(files)
+        return await self._decode_counted(output, kind, files, only)
+
+    async def _decode_counted(
+        self, output: Output, kind: Source, files: Sequence[TableFile], only: pc.Expression | None
+    ) -> Sequence[AddFile]:
         self._runtime.step(f"before {output.layout.table}.decode {kind}")
         decoded = await self._writer.decode_files(output.layout, self._tables[kind], files, only)
         if output is self._long:  # wide tables read the same messages
             self.tally.counts.add(decoded.counts)
+            self.tally.rows += decoded.rows
+        else:
+            self.tally.wide[output.layout.table] += decoded.rows
         self._runtime.step(f"after {output.layout.table}.decode {kind}")
-        return decoded
+        return decoded.adds
 
     # -- older frames ---------------------------------------------------------------------------------------------
     async def _decode_again(self, changes: DefinitionChanges) -> None:
@@ -360,10 +329,7 @@ class SignalsRun:
                 continue
             wanted = rows if wanted is None else wanted | rows
             files = await self._tables[kind].list_live(position.followed - 1)
-            self._count_files(files)
-            decoded = await self._decode(self._long, kind, files, frames)
-            adds += decoded.adds
-            self.tally.rows += decoded.rows
+            adds += await self._decode(self._long, kind, files, frames)
         if wanted is None:
             return
         self._runtime.step("before signals.swap")
@@ -375,9 +341,3 @@ class SignalsRun:
 
     def _count_read(self, size: int) -> None:
         self.tally.read_bytes += size
-
-    def _count_rows(self, output: Output, decoded: DecodedFiles) -> None:
-        if output is self._long:
-            self.tally.rows += decoded.rows
-        else:
-            self.tally.wide[output.layout.table] += decoded.rows

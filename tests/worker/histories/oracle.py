@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 
 from pcaplake.parser.schemas import TABLES
 from pcaplake.signals import Databases
@@ -43,33 +44,44 @@ class SignalOracle:
         self._databases = databases
         self._decoders: dict[tuple[Source, str | None], SignalDecoder] = {}
 
-    def _decode(self, lake: Path, wide: str | None) -> Iterator[pa.Table]:
-        """From the frames that are there now."""
+    def _decode(self, lake: Path, wide: str | None, *, until_captures: bool) -> Iterator[pa.Table]:
+        """From the frames that are there now, or from those before the first batch that `captures` lacks."""
         for kind in SOURCES if wide is None else [source_of_message(self._databases, wide)]:
             decoder = self._decoders.get((kind, wide))
             if decoder is None:
                 decoder = self._decoders[kind, wide] = SignalDecoder(self._databases, kind, wide)
-            rows = read(lake, SOURCES[kind])
+            rows = (read_until_captures if until_captures else read)(lake, SOURCES[kind])
             for batch in [] if rows is None else rows.to_batches():
                 yield decoder.decode(batch)
 
     def compare(self, lake: Path, wide: Collection[str]) -> list[str]:
-        """What is wrong in `signals` and these wide tables, if the frames are right.
-
-        Frames of a capture that has no row in `captures` yet may have their signals, or not.
-        """
-        captures = read(lake, "captures")
-        known = pa.array([], pa.string()) if captures is None else captures["capture_id"].combine_chunks()
+        """What is wrong in `signals` and these wide tables, if the frames are right."""
         wrong = []
         for message in (None, *wide):
             table = SIGNALS if message is None else wide_table_name(message)
-            expected, late, found = Counter[str](), Counter[str](), texts(read(lake, table))
-            for rows in self._decode(lake, message):
-                ready = pc.is_in(rows.column("capture_id").cast(pa.string()), known)
-                expected += texts(rows.filter(ready))
-                late += texts(rows.filter(pc.invert(ready)))
-            wrong += describe(table, expected, found - (late & (found - expected)))
+            found = texts(read(lake, table))
+            waiting, now = [
+                sum((texts(rows) for rows in self._decode(lake, message, until_captures=one)), Counter[str]())
+                for one in (True, False)
+            ]
+            wrong += describe(table, now, found) if found != waiting else []
         return wrong
+
+
+def read_until_captures(lake: Path, table: str) -> pa.Table | None:
+    """The rows that a table had before the first batch that `captures` lacks, or has now if there is none."""
+    rows = read(lake, table)
+    if rows is None or read(lake, "captures") is None:
+        return rows
+    newest, known = DeltaTable(str(lake / table)), DeltaTable(str(lake / "captures")).transaction_version("pcaplake")
+    for version in range(newest.version(), -1, -1):
+        try:
+            one = DeltaTable(str(lake / table), version=version)
+            if (one.transaction_version("pcaplake") or -1) <= (-1 if known is None else known):
+                return one.to_pyarrow_table()
+        except (DeltaError, OSError):
+            break  # its versions or files are gone
+    return rows
 
 
 def compare_lakes(lake: Path, right: Path, wide: Collection[str]) -> list[str]:

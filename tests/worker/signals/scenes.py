@@ -393,6 +393,96 @@ def rows_of_signals_lose_their_source(stage: Stage) -> None:
     stage.check()
 
 
+def frames_are_there_before_their_captures(stage: Stage) -> None:
+    """The tables of a batch are committed side by side."""
+    lake = stage.lake
+    lake.batch = 0
+    known = [lake.can(2)]
+    lake.add_captures(*known)
+    for lake.batch in (1, 2):
+        stage.check()
+        waits = lake.can(2)
+        stage.run()
+        for name in ("signals", f"signals_{WIDE}"):
+            assert set(lake.table(name)["capture_id"].to_pylist()) == set(known), "a capture must be known"
+        lake.add_captures(waits)
+        known += [waits, lake.can(2)]  # of a batch that `captures` has
+    stage.check()
+
+
+def frames_wait_until_files_are_gone(stage: Stage) -> None:
+    lake = stage.lake
+    lake.batch = 0
+    lake.add_captures(lake.can(2), lake.can(2))
+    stage.run()
+    lake.batch = 1
+    waits = lake.can(2)
+    frames = DeltaTable(str(lake.folder / "can_frames"))
+    frames.delete("packet_no = 1")
+    frames.optimize.compact()
+    frames.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+    stage.check()
+    lake.add_captures(waits)
+    stage.check()
+
+
+def the_vehicle_of_a_capture_changes(stage: Stage) -> None:
+    lake = stage.lake
+    lake.batch = 0
+    captures = [lake.can(2) for _ in range(4)]  # every other one on the same day
+    lake.add_captures(*captures)
+    stage.run()
+    table = DeltaTable(str(lake.folder / "captures"))
+    tables = [lake.folder / "signals", lake.folder / f"signals_{WIDE}"]
+    for column, decides in (("profile", False), ("vehicle_id", True), ("uri", True)):
+        before = [files_by_capture(folder) for folder in tables]
+        table.update({column: "'other'"}, predicate=f"capture_id = '{captures[1]}'")
+        stage.check()
+        (long, wide), (new_long, new_wide) = before, [files_by_capture(folder) for folder in tables]
+        found = {capture for capture in captures if long[capture] != new_long[capture]}
+        assert found == ({captures[1]} if decides else set()), column
+        assert (wide != new_wide) == decides, column
+
+
+def a_vehicle_changes_while_a_run_is_killed(stage: Stage) -> None:
+    lake = stage.lake
+    lake.batch = 0
+    lake.add_captures(lake.can(2), *(lake.can(2) for _ in range(2)))
+    stage.run()
+    lake.batch = 1
+    lake.add_captures(*(lake.can(2) for _ in range(4)))
+    table = DeltaTable(str(lake.folder / "captures"))
+    table.update({"uri": "'other'"}, predicate="capture_id = 'capture-007'")
+    stage.run(
+        step=at("after signals.commit can", kill, turn=3)
+    )  # `capture-007` of each day, and the first appended file
+    table.update({"uri": "'other'"}, predicate="capture_id = 'capture-006'")
+    stage.check()
+
+
+def another_table_of_captures(stage: Stage) -> None:
+    lake = stage.lake
+    lake.batch = 0
+    capture = lake.can(2)
+    lake.add_captures(capture)
+    stage.run()
+    before = files_by_capture(lake.folder / "signals")
+    shutil.rmtree(lake.folder / "captures")
+    stage.check()
+    assert files_by_capture(lake.folder / "signals") == before
+    lake.add_captures(capture)
+    stage.check()
+    assert files_by_capture(lake.folder / "signals") != before, "nobody knows what changed"
+
+
+def files_by_capture(folder: Path) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    for uri in DeltaTable(str(folder)).file_uris():
+        for capture in pq.read_table(uri, columns=["capture_id"])["capture_id"].to_pylist():
+            found.setdefault(capture, set()).add(uri)
+    return found
+
+
 def rows_of_signals_are_deleted(stage: Stage) -> None:
     stage.fill()
     stage.run()
@@ -472,6 +562,11 @@ SCENES: Final[Mapping[str, Callable[[Stage], None]]] = {
         older_files_are_gone,
         rows_are_deleted_while_their_frames_are_away,
         rows_of_signals_lose_their_source,
+        frames_are_there_before_their_captures,
+        frames_wait_until_files_are_gone,
+        the_vehicle_of_a_capture_changes,
+        a_vehicle_changes_while_a_run_is_killed,
+        another_table_of_captures,
         rows_of_signals_are_deleted,
         signals_are_restored,
         a_position_without_a_beginning,

@@ -7,9 +7,11 @@ from typing import Final
 
 from pcaplake.signals.definitions import DefinitionState
 from pcaplake.worker.lake.delta.actions import Txn
-from pcaplake.worker.lake.follow.changes import _ChangesReader
+from pcaplake.worker.lake.follow.captures import find_first_ahead, read_changed_captures
+from pcaplake.worker.lake.follow.changes import Version, _ChangesReader
 from pcaplake.worker.lake.follow.table_files import TableFiles
 from pcaplake.worker.signals import follow
+from pcaplake.worker.signals.checks import Checks
 from pcaplake.worker.signals.follow import Planner
 from pcaplake.worker.signals.output import Output
 from pcaplake.worker.signals.run import SignalsRun
@@ -48,7 +50,7 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
         "the rows of a slot are replaced together, because they do not say their cycle",
         NEVER,
     ),
-    "rows that compaction moves are replaced": Mutant(_ChangesReader.apply_version, "compaction touches nothing", DROP),
+    "rows that compaction moves are replaced": Mutant(Version.from_lines.__func__, "compaction touches nothing", DROP),
     "rows that another program replaces are new": Mutant(
         _ChangesReader.apply_version, "only a batch of pcaplake appends files without a look at older rows", ALWAYS
     ),
@@ -74,12 +76,23 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
         Output.position_txns, "a table that comes back in the place of another one has no position", Becomes([])
     ),
     "rows without frames count as made again": Mutant(
-        SignalsRun._check, "rows are made again when the frames that they lack are there again", NEVER
+        Checks.check, "rows are made again when the frames that they lack are there again", NEVER
     ),
     "a table begins with an older position": Mutant(
         Output.begin,
         "a table that begins has no older position, not even one that a checkpoint forgot only in part",
         Becomes([]),
+    ),
+    "signals do not wait for captures": Mutant(
+        find_first_ahead, "frames wait until `captures` has their batch", ALWAYS
+    ),
+    "a vehicle that changed is not noticed": Mutant(
+        read_changed_captures, "frames of a capture whose URI or vehicle changed are touched", DROP
+    ),
+    "rows whose captures changed are left out of a range": Mutant(
+        Planner._plan_changes,
+        "rows whose captures changed are made again after a range that was begun before",
+        Becomes(False),
     ),
     "a file that was read in part is passed": Mutant(
         TableFiles._read_batches, "a file has the rows that its log says, because the position moves past it", NEVER
@@ -109,5 +122,8 @@ FOUND_BY: Final[Mapping[str, str]] = {
     "a table that comes back counts as followed": "a_table_of_frames_comes_back",
     "rows without frames count as made again": "rows_are_deleted_while_their_frames_are_away",
     "a table begins with an older position": "a_position_without_a_beginning",
+    "signals do not wait for captures": "frames_are_there_before_their_captures",
+    "a vehicle that changed is not noticed": "the_vehicle_of_a_capture_changes",
+    "rows whose captures changed are left out of a range": "a_vehicle_changes_while_a_run_is_killed",
     "a file that was read in part is passed": "a_file_is_read_in_part",
 }

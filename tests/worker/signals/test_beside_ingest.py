@@ -65,15 +65,17 @@ def files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Files:
 def test_a_changed_capture_and_another_profile(files: Files) -> None:
     (files.folder / "in" / "0.pcap").write_bytes(can_capture(7, 0))
     files.ingest("--replace-changed")
-    assert files.outdated() == ["rows of can_frames changed on 1 day since their signals were decoded"]
+    frames = "rows of can_frames changed on 1 day since their signals were decoded"
+    assert files.outdated() == [frames]
     files.check()
     profile = files.folder / "profile.yaml"
     profile.write_text("vehicle_id: '(?P<vehicle_id>[0-9])[.]pcap'\n")
     before = set(DeltaTable(files.lake / "can_frames").file_uris())
     files.ingest("--reread", "--yes", "--profile", str(profile))
     assert set(DeltaTable(files.lake / "can_frames").file_uris()) != before
-    assert len(files.outdated()) == 1
+    assert files.outdated() == [frames, "URI or vehicle of 3 captures changed since their signals were decoded"]
     files.check()
+    assert files.outdated() == []
     assert {vehicle for _, _, vehicle in files.rows("signals")} == {"0", "1", "2"}
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -38,21 +38,57 @@ class Changes:
     exact: bool = True
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Version:
+    """What one version did to rows. `adds`, `removes`: files with other rows than before. `gone`: paths of all files that it
+    removes. `ours`: pcaplake wrote it."""
+
+    adds: Sequence[TableFile]
+    removes: Sequence[TableFile]
+    gone: Collection[str]
+    info: Mapping[str, Any]
+    ours: bool
+
+    @classmethod
+    def from_lines(cls, lines: Sequence[Json]) -> Version:
+        """From the actions of its N.json."""
+        added = [
+            line["add"]
+            for line in lines
+            if "add" in line
+            # rule: compaction touches nothing
+            and _changes_rows(line["add"])
+        ]
+        gone = [line["remove"] for line in lines if "remove" in line]
+        return cls(
+            adds=list(map(TableFile.from_action, added)),
+            removes=[TableFile.from_action(action) for action in gone if _changes_rows(action)],
+            gone={TableFile.from_action(action).path for action in gone},
+            info=next((line["commitInfo"] for line in lines if line.get("commitInfo")), {}),
+            ours=any(map(is_written_by_pcaplake, lines)),
+        )
+
+
+async def read_versions(store: Store, table: str, versions: range) -> AsyncIterator[Version]:
+    """Raises `LostVersions` if the log no longer has one of them."""
+    for start in range(versions.start, versions.stop, _VERSIONS_AT_ONCE):
+        some = range(start, min(start + _VERSIONS_AT_ONCE, versions.stop))
+        paths = [version_file_path(table, version) for version in some]
+        for version, stored in zip(some, await asyncio.gather(*map(store.get, paths)), strict=True):
+            if stored is None:
+                raise LostVersions(f"version {version} of {table} was removed from its log")
+            yield Version.from_lines(parse_json_lines(stored[0]))
+
+
 async def read_changes(store: Store, files: TableFiles, versions: range, *, only_of_others: bool = False) -> Changes:
     """What these versions did. `only_of_others`: without those that pcaplake wrote.
 
     Raises `LostVersions` if the log no longer has one of them.
     """
     reader = _ChangesReader(files, Changes())
-    for start in range(versions.start, versions.stop, _VERSIONS_AT_ONCE):
-        some = range(start, min(start + _VERSIONS_AT_ONCE, versions.stop))
-        paths = [version_file_path(files.table, version) for version in some]
-        for version, stored in zip(some, await asyncio.gather(*map(store.get, paths)), strict=True):
-            if stored is None:
-                raise LostVersions(f"version {version} of {files.table} was removed from its log")
-            lines = parse_json_lines(stored[0])
-            if not (only_of_others and any(map(is_written_by_pcaplake, lines))):
-                await reader.apply_version(lines)
+    async for version in read_versions(store, files.table, versions):
+        if not (only_of_others and version.ours):
+            await reader.apply_version(version)
     return await reader.finish()
 
 
@@ -61,26 +97,15 @@ class _ChangesReader:
         self._files, self._changes = files, changes
         self._removed = set[str]()  # paths, in any way
 
-    async def apply_version(self, lines: Sequence[Json]) -> None:
-        added = [
-            line["add"]
-            for line in lines
-            if "add" in line
-            # rule: compaction touches nothing
-            and _changes_rows(line["add"])
-        ]
-        removed = [line["remove"] for line in lines if "remove" in line and _changes_rows(line["remove"])]
-        self._removed |= {TableFile.from_action(line["remove"]).path for line in lines if "remove" in line}
-        adds, removes = [list(map(TableFile.from_action, actions)) for actions in (added, removed)]
-        if any("=" in file.path and not file.partition_values for file in removes):
+    async def apply_version(self, version: Version) -> None:
+        self._removed |= set(version.gone)
+        if any("=" in file.path and not file.partition_values for file in version.removes):
             raise LostVersions(f"a version of {self._files.table} does not say from which partition it removes files")
-        ours = any(map(is_written_by_pcaplake, lines))
         # rule: only a batch of pcaplake appends files without a look at older rows
-        if not removes and ours:
-            self._changes.appended += adds
+        if not version.removes and version.ours:
+            self._changes.appended += version.adds
             return
-        info: Json = next((line["commitInfo"] for line in lines if line.get("commitInfo")), {})
-        await self._touch(adds, removes, info, ours)
+        await self._touch(version.adds, version.removes, version.info, version.ours)
 
     async def _touch(
         self, adds: Sequence[TableFile], removes: Sequence[TableFile], info: Mapping[str, Any], ours: bool
