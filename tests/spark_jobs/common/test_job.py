@@ -291,8 +291,6 @@ def here(empty_lake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
         ("quality --lake lake --since 2026-09-02 --until 2026-09-01", "--until: the last day is before the first"),
         ("replace --lake lake", "nothing to replace"),
         ("replace x --lake lake --databases no.dbc", "--databases: the signal database no.dbc does not exist"),
-        ("replace x --lake lake --databases car.dbc --leave-signals", "give one of the two"),
-        ("replace x --lake lake --wait-for-signals 5", "--wait-for-signals needs --databases"),
         ("replace x --lake lake --profile p.yaml --without-profile", "give one of the two"),
         ("backfill typo --lake lake", "typo does not exist"),
         ("backfill --list typo --lake lake", "typo does not exist"),
