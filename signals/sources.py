@@ -14,15 +14,6 @@ Source: TypeAlias = Kind | Literal["someip"]
 TABLES: Final[Mapping[Source, str]] = dict([*SOURCES.items(), ("someip", "someip_messages")])
 COLUMNS: Final[Mapping[Source, tuple[str, ...]]] = dict([*INPUT.items(), ("someip", SOMEIP_INPUT)])
 """The columns that are read."""
-ROWS_SQL: Final[Mapping[Source, str]] = {
-    "can": "can_id IS NOT NULL AND tp_packets IS NULL",
-    "lin": "lin_id IS NOT NULL",
-    "flexray": "slot_id IS NOT NULL",
-    "pdu": "pdu_id IS NOT NULL",
-    "j1939": "tp_packets IS NOT NULL",
-    "someip": "service_id IS NOT NULL",
-}
-"""In SQL: the rows of `signals` that come from this source."""
 
 
 def described_sources(databases: Databases) -> frozenset[Source]:

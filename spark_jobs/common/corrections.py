@@ -15,6 +15,7 @@ from pcaplake.worker.lake.delta.log_store import LogStore
 from pcaplake.worker.lake.store.store import Store
 
 from .event_loop import run_request
+from .lock_table import open_lock_table
 
 
 def correct_written_files(
@@ -27,18 +28,11 @@ def correct_written_files(
 async def _correct_tables(
     settings: FleetSettings, lake: str, tables: Iterable[str], say: Callable[[str], None]
 ) -> None:
-    store, lock_table = Store.open(lake, settings.storage_options_for(lake)), None
-    if store.local is None and settings.log_store == "dynamodb":
-        from pcaplake.worker.lake.delta.lock_table_dynamodb import DynamoLockTable
-
-        lock_table = await DynamoLockTable.open(settings.lock_table, region=settings.region)
-    try:
+    store = Store.open(lake, settings.storage_options_for(lake))
+    async with open_lock_table(settings, store) as lock_table:
         corrector = FileCorrector(store=store, log_store=LogStore(store, lock_table=lock_table))
         for table in tables:
             try:
                 await corrector.correct_table(table)
             except PcaplakeError as error:
                 say(f"the statistics of {table} are not complete ({error}); `pcaplake doctor --repair` completes them")
-    finally:
-        if lock_table is not None:
-            await lock_table.close()

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-import pyarrow as pa
 from tenacity import RetryCallState, retry_if_exception_type
 
 from pcaplake.worker import retry
@@ -97,8 +96,3 @@ def replace_rows(
     if txn is not None:
         writer = writer.option("txnAppId", txn[0]).option("txnVersion", txn[1])
     retry_on_conflict(table, lambda: writer.save(table_path(lake, table)))
-
-
-def make_nullable(schema: pa.Schema) -> pa.Schema:
-    """The schema with all columns nullable, as in the worker's tables."""
-    return pa.schema([field.with_nullable(True) for field in schema])

@@ -13,8 +13,9 @@ T = TypeVar("T")
 _CANCEL_ATTEMPTS, _CANCEL_SECONDS = 60, 0.5
 
 
-def run_interruptible(spark: SparkSession, work: Callable[[], T]) -> T:
-    """Run `work` in a thread and return its result, so that Ctrl-C and SIGTERM cancel Spark's jobs at once.
+def run_interruptible(spark: SparkSession, work: Callable[[], T], stop: Callable[[], None] = lambda: None) -> T:
+    """Run `work` in a thread and return its result, so that Ctrl-C and SIGTERM cancel Spark's jobs at once. `stop` tells work
+    that waits for something else.
 
     An interrupted call into the JVM leaves its answer on the connection of the calling thread, and the next call, such as
     the one that cancels the jobs, would read that answer as its own.
@@ -33,6 +34,7 @@ def run_interruptible(spark: SparkSession, work: Callable[[], T]) -> T:
     try:
         thread.join()
     except KeyboardInterrupt:
+        stop()
         for _ in range(_CANCEL_ATTEMPTS):  # `work` may be between two Spark jobs, so one call may cancel nothing
             spark.sparkContext.cancelAllJobs()
             thread.join(_CANCEL_SECONDS)

@@ -53,23 +53,11 @@ def to_spark_schema(schema: pa.Schema) -> StructType:
     return StructType.fromJson(to_delta_struct(schema))
 
 
-def read_table(
-    spark: SparkSession, lake: str, table: str, *, schema: pa.Schema | None = None, version: int | None = None
-) -> DataFrame:
-    """A table of the lake. A missing table has no rows and the schema of `pcaplake.parser.schemas`, or `schema`.
-
-    `version`: read this version. Raises ValueError for a missing table without a known schema.
-    """
+def read_table(spark: SparkSession, lake: str, table: str) -> DataFrame:
+    """A table of the lake. A missing table has no rows and the schema of `pcaplake.parser.schemas`."""
     if table_exists(spark, lake, table):
-        reader = spark.read.format("delta")
-        if version is not None:
-            reader = reader.option("versionAsOf", version)
-        return reader.load(table_path(lake, table))
-    if schema is None:
-        if table not in TABLES:
-            raise ValueError(f"{table} does not exist, and no schema is given for it")
-        schema = TABLES[table].schema
-    return spark.createDataFrame([], to_spark_schema(schema))
+        return spark.read.format("delta").load(table_path(lake, table))
+    return spark.createDataFrame([], to_spark_schema(TABLES[table].schema))
 
 
 def union_frames(frames: Iterable[DataFrame]) -> DataFrame:

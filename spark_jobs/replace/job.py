@@ -3,7 +3,6 @@
     choose    the captures: committed to every table by the ledger, and not up to date yet (choose.py)
     read      on executors, with the worker's pipeline, into files of this run (executor.py)
     swap      table by table: one transaction deletes the old rows and inserts the new ones (swap.py)
-    signals   the signals of the captures follow (signals.py)
     captures  last: the row that names decoder and profile marks a capture as done
 
 If a run is killed, the next one does the same captures again; no table ever holds rows of both decodings. Tables change one
@@ -28,9 +27,6 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from pcaplake.parser.schemas import TABLES
-from pcaplake.signals.database import Databases
-from pcaplake.signals.errors import DatabaseError
-from pcaplake.signals.tables import SIGNALS
 from pcaplake.spark_jobs.backfill.driver import open_driver
 from pcaplake.spark_jobs.backfill.executor import Work
 from pcaplake.spark_jobs.common import job
@@ -59,7 +55,6 @@ from pcaplake.worker.stderr import say as say_line
 
 from .choose import NOTHING_TO_REPLACE, choose_captures, load_settings, require_profiles, routes_to_lake
 from .executor import CaptureToReplace, DecodedCapture, decode_captures
-from .signals import SignalReplacer, SignalReplacerConfig, has_signals
 from .swap import swap_all_tables
 
 if TYPE_CHECKING:
@@ -72,15 +67,12 @@ AT_ONCE: Final = 500
 class ReplaceOptions:
     """`names`: URIs or ids of captures; `where`: an SQL condition on the table `captures` that selects more of them.
 
-    `signals` None: the lake has no table `signals`, or its rows stay unchanged (`leave_signals`). `force`: also captures
-    that are up to date. `without_profile`: bus names and vehicle ids from an earlier profile may be lost. `at_once`:
-    captures in one transaction of a table.
+    `force`: also captures that are up to date. `without_profile`: bus names and vehicle ids from an earlier profile may be
+    lost. `at_once`: captures in one transaction of a table.
     """
 
     names: tuple[str, ...] = ()
     where: str | None = None
-    signals: SignalReplacerConfig | None = None
-    leave_signals: bool = False
     force: bool = False
     without_profile: bool = False
     at_once: int = AT_ONCE
@@ -101,7 +93,6 @@ class ReplaceReport:
     failed: Mapping[str, str]
     gone: Mapping[str, str]
     rows: Mapping[str, int]
-    signals: bool
     seconds: float
 
     @property
@@ -121,8 +112,8 @@ def run(
 ) -> ReplaceReport:
     """Replace the rows of all chosen captures. `settings`: routes and profiles to decode with.
 
-    Raises WrongSetting if a profile is missing; Fatal if the URI is not a lake, a table is missing, or signals cannot
-    follow; Retryable when every attempt conflicted with other writers.
+    Raises WrongSetting if a profile is missing; Fatal if the URI is not a lake, or a table is missing; Retryable when every
+    attempt conflicted with other writers.
     """
     started = clock()
     settings = settings.model_copy(update={"create": False})
@@ -137,7 +128,6 @@ def run(
     generation = identity[0].generation
     fence = SwapFence(store, LogStore(store), generation)
     run_request(fence.begin)
-    signals = _create_signal_replacer(spark, lake, options, work, say)
     with open_driver(work, commit=False) as driver:
         notes = run_request(lambda: read_notes(store, generation))
         begun = frozenset().union(*notes.values())
@@ -152,8 +142,6 @@ def run(
         )
         for name in chosen.unknown:
             say(f"not replaced: {name} is not a capture of this lake")
-        if signals is not None:
-            signals.note_versions()
         rows: Counter[str] = Counter()
         failed, gone = dict[str, str](), dict[str, str]()
         replaced = 0
@@ -177,7 +165,7 @@ def run(
                 ids = frozenset(one.capture_id for one in good)
                 run_request(fence.begin)
                 run_request(lambda: write_note(store, folder, ids, generation))  # noqa: B023 -- called at once
-                swap_all_tables(spark, lake, folder, good, signals, step, fence, commit_marker)
+                swap_all_tables(spark, lake, folder, good, step, fence, commit_marker)
                 replaced += len(good)
                 for one in good:
                     rows.update(one.rows)
@@ -193,22 +181,8 @@ def run(
         failed=failed,
         gone=gone,
         rows=dict(sorted(rows.items())),
-        signals=signals is not None,
         seconds=round(clock() - started, 3),
     )
-
-
-def _create_signal_replacer(
-    spark: SparkSession, lake: str, options: ReplaceOptions, work: Work, say: Callable[[str], None]
-) -> SignalReplacer | None:
-    if options.leave_signals or not has_signals(spark, lake):
-        return None
-    if options.signals is None:
-        raise Fatal(
-            "the lake has signals, which would no longer match the frames: give --databases as for the signals job, or "
-            "--leave-signals to keep them"
-        )
-    return SignalReplacer(spark, lake, options.signals, work.storage_options(lake), say)
 
 
 def _decode_on_executors(
@@ -240,28 +214,10 @@ class CaptureOptions:
     ] = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class SignalOptions:
-    """What to do about the signals of replaced frames."""
-
-    databases: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Databases of the signals job, to replace the signals too.")
-    ] = None
-    wait_for_signals: Annotated[
-        float | None,
-        typer.Option(
-            metavar="SECONDS",
-            help="A signals job is running: wait this long for it instead of decoding its frames here.",
-        ),
-    ] = None
-    leave_signals: Annotated[bool, typer.Option("--leave-signals", help="Keep the signals of the old rows.")] = False
-
-
 @job.command
 def command(
     *,
     captures: CaptureOptions,
-    signals: SignalOptions,
     force: Annotated[bool, typer.Option("--force", help="Also captures that are up to date.")] = False,
     without_profile: Annotated[
         bool,
@@ -282,7 +238,8 @@ def command(
     Uses this version's decoder and the current profile. Each table changes in one transaction, and a fleet may run at the
     same time. Only captures that are committed to every table are replaced. A capture that can no longer be read keeps its
     rows. You can stop or kill the job at any time and run it again. A capture is up to date, and skipped, if this decoder and
-    profile have read it and each of its rows is in its table once; so rows that a table has lost are restored.
+    profile have read it and each of its rows is in its table once; so rows that a table has lost are restored. The next run of
+    `signals` decodes the frames of replaced captures again.
 
     Exit codes: 0 done, 1 the contents of some captures are gone, so they keep their rows, 2 wrong usage or settings, 3 stopped
     or some captures could not be replaced, 130 Ctrl-C or SIGTERM.
@@ -293,33 +250,20 @@ def command(
       pcaplake-spark replace --where "outcome = 'quarantined'" --config fleet.yaml
     """
     settings, target = load_settings(invocation, profile)
-    if signals.databases is not None and signals.leave_signals:
-        raise WrongSetting("--databases replaces the signals and --leave-signals keeps them: give one of the two")
-    if signals.wait_for_signals is not None and signals.databases is None:
-        raise WrongSetting("--wait-for-signals needs --databases, which replaces the signals")
     if profile is not None and without_profile:
         raise WrongSetting("--profile names a profile and --without-profile does without: give one of the two")
     listed = [] if captures.list_ is None else captures.list_.read_text(encoding="utf-8").splitlines()
     names = (*(captures.names or ()), *filter(None, map(str.strip, listed)))
     if not names and captures.where is None:
         raise WrongSetting(NOTHING_TO_REPLACE)
-    follow = None
-    if signals.databases is not None:
-        try:
-            databases = Databases.from_file(signals.databases)
-        except DatabaseError as error:
-            raise WrongSetting(f"--databases: {error}") from error
-        follow = SignalReplacerConfig(databases=databases, wait=signals.wait_for_signals)
     options = ReplaceOptions(
         names=names,
         where=captures.where,
-        signals=follow,
-        leave_signals=signals.leave_signals,
         force=force,
         without_profile=without_profile,
         ledger=ledger,
     )
     with invocation.open_spark_session("replace", settings, [target], existing=True) as spark:
         report = run_interruptible(spark, lambda: run(spark, target, options, settings=settings, say=say_line))
-        correct_written_files(settings, target, [*TABLES, *([SIGNALS] if report.signals else [])], say_line)
+        correct_written_files(settings, target, TABLES, say_line)
         return report

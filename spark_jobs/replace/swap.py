@@ -19,7 +19,6 @@ from pcaplake.worker.lake.commit.swaps import SwapFence
 from pcaplake.worker.lake.delta.actions import Txn
 
 from .executor import DecodedCapture
-from .signals import SignalReplacer
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -30,12 +29,11 @@ def swap_all_tables(
     lake: str,
     folder: str,
     read: Sequence[DecodedCapture],
-    signals: SignalReplacer | None,
     step: Callable[[str], None],
     fence: SwapFence,
     commit_marker: Callable[[str, Txn], None],
 ) -> None:
-    """Swap the rows of these captures, table by table; `captures` last, after the signals. `step`: a hook for tests.
+    """Swap the rows of these captures, table by table; `captures` last. `step`: a hook for tests.
 
     `fence` has begun. `commit_marker` commits a transaction without rows: enough for a table without old and new rows, and
     many times faster than a swap by Spark. Raises Fatal if the lake was overwritten since the captures were chosen.
@@ -44,9 +42,6 @@ def swap_all_tables(
     with session_settings(spark, PARQUET_SETTINGS):
         for table in CAPTURES_LAST:
             step(f"before {table}")
-            if table == "captures" and signals is not None:
-                signals.replace_signals(where)
-                step("after signals")
             files = [table_path(lake, f"{folder}/{path}") for one in read for path in one.files.get(table, ())]
             number = run_request(lambda: fence.next_version(table))  # noqa: B023 -- called at once
             step(f"at {table}")

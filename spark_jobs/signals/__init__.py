@@ -1,8 +1,8 @@
-"""The job `signals`: decodes the frames of a lake with `pcaplake.signals`, on executors.
+"""The job `signals`: the run of `pcaplake signals`, whose files executors read and write.
 
-Writes the tables `signals`, `signal_catalog` and `signals_<message>`.
+docs/adr/0043-signals-follow-the-rows.md says what a run does.
 """
 
-from .pipeline import SignalOptions, SignalReport, run
+from .job import run
 
-__all__ = ["SignalOptions", "SignalReport", "run"]
+__all__ = ["run"]

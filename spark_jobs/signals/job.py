@@ -1,22 +1,74 @@
-"""The command line of the signals job."""
+"""The job `signals`: a run of `pcaplake signals` on the executors of Spark.
+
+The driver reads logs, commits, and has the position, as the command of one machine. Executors decode frames and copy rows.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated
+import asyncio
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from pcaplake.signals.database import Databases
 from pcaplake.signals.errors import DatabaseError
-from pcaplake.signals.tables import CATALOG, SIGNALS, wide_table_name
 from pcaplake.signals.wide import require_wide_messages
 from pcaplake.spark_jobs.common import job
-from pcaplake.spark_jobs.common.corrections import correct_written_files
+from pcaplake.spark_jobs.common.interruptible import run_interruptible
+from pcaplake.spark_jobs.common.lock_table import open_lock_table
 from pcaplake.spark_jobs.common.progress import report_tasks
+from pcaplake.worker.config.service_settings import FleetSettings
 from pcaplake.worker.config.settings import WrongSetting, parse_size
+from pcaplake.worker.lake.delta.log_store import LogStore
+from pcaplake.worker.lake.store.store import Store
+from pcaplake.worker.plain_text import counted
+from pcaplake.worker.runtime import Runtime
 from pcaplake.worker.signals.command_options import DatabasesFile, WideMessages
+from pcaplake.worker.signals.counts_report import describe_counts
+from pcaplake.worker.signals.report import SignalReport, build_report
+from pcaplake.worker.signals.run import Options, SignalsRun
 
-from .pipeline import SignalOptions, SignalReport, run
+from .executors import Executors, Site
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def run(
+    spark: SparkSession,
+    lake: str,
+    options: Options,
+    *,
+    settings: FleetSettings,
+    every: float | None = None,
+    say: Callable[[str], None] = lambda text: None,
+    step: Callable[[str], None] = lambda name: None,
+) -> SignalReport:
+    """Decode what is new, then end, or look again `every` so many seconds. Raises as `SignalsRun.run`.
+
+    `step`: as in `Runtime`.
+    """
+    started, storage = time.monotonic(), settings.storage_options_for(lake)
+    store, runtime = Store.open(lake, storage), Runtime(step=step)
+    executors = Executors(spark.sparkContext, Site(lake=lake, storage=storage, databases=options.databases))
+    stops = list[Callable[[], object]]()
+
+    def stop() -> None:
+        for one in stops:
+            one()
+
+    async def decode() -> SignalReport:
+        async with open_lock_table(settings, store) as lock_table:
+            log = None if lock_table is None else LogStore(store, lock_table=lock_table, runtime=runtime)
+            one = SignalsRun(store, options, runtime=runtime, say=say, log=log, workers=executors)
+            loop = asyncio.get_running_loop()
+            stops.append(lambda: loop.call_soon_threadsafe(one.stop))
+            await one.run(every)
+            return await build_report(one, lake, options.databases, time.monotonic() - started)
+
+    return run_interruptible(spark, lambda: asyncio.run(decode()), stop)
 
 
 @job.command
@@ -29,12 +81,9 @@ def command(
         typer.Option(
             metavar="SECONDS",
             min=0.1,
-            help="Run until stopped, with a batch this often. Default: decode existing frames, then end.",
+            help="Run until stopped, and look for new frames this often. Default: decode existing frames, then end.",
         ),
     ] = None,
-    files: Annotated[
-        int, typer.Option(metavar="N", min=1, help="A batch reads at most this many files of frames.")
-    ] = 1000,
     size: Annotated[
         int,
         typer.Option(
@@ -49,9 +98,10 @@ def command(
     """Decode frames, PDUs and SOME/IP messages to physical values.
 
     The frames are those of CAN, LIN and FlexRay. Writes the tables `signals` and `signal_catalog`. Reads only frames that
-    are not decoded yet. When a database changes, the changed messages are decoded again for all frames. You can stop or
-    kill the job at any time. It may run together with workers, compaction and vacuum; only one signals job may run on a
-    lake. Formats: DBC, KCD, SYM (CAN), LDF (LIN), FIBEX (FlexRay, SOME/IP), folders with Wireshark's tables of SOME/IP,
+    are not decoded yet, or that changed. When a database changes, the changed messages are decoded again for all frames. You
+    can stop or kill the job at any time. It may run together with workers, compaction and vacuum. One run decodes the signals
+    of a lake: a second one, also of `pcaplake signals`, takes over and continues where the first one was, which ends.
+    Formats: DBC, KCD, SYM (CAN), LDF (LIN), FIBEX (FlexRay, SOME/IP), folders with Wireshark's tables of SOME/IP,
     and ARXML (CAN, FlexRay, PDUs, SOME/IP).
 
     Examples:
@@ -66,18 +116,22 @@ def command(
       buses: {CAN1: engine, "7": doors}
     """
     try:
-        options = SignalOptions(
-            databases=Databases.from_file(databases),
-            wide=tuple(wide or ()),
-            interval=every,
-            files=files,
-            size=f"{size}b",
-        )
+        options = Options(databases=Databases.from_file(databases), wide=tuple(wide or ()), batch_bytes=size)
         require_wide_messages(options.databases, options.wide)
     except DatabaseError as error:
         raise WrongSetting(f"--databases: {error}") from error
     with invocation.open_lake_session("signals") as opened, report_tasks(opened.spark.sparkContext, opened.say):
-        report = run(opened.spark, opened.lake, options, storage=opened.storage_options, say=opened.say)
-        written = (SIGNALS, CATALOG, *map(wide_table_name, options.wide))
-        correct_written_files(opened.settings, opened.lake, written, opened.say)
+        if unreadable := options.databases.unreadable_declarations:
+            name, reason = next(iter(unreadable.items()))
+            opened.say(
+                f"{counted(len(unreadable), 'declaration')} of the databases cannot be read, such as {name}: {reason}; "
+                "the report lists all of them, and signal_catalog lists the signals"
+            )
+        report = run(opened.spark, opened.lake, options, settings=opened.settings, every=every, say=opened.say)
+        for text in describe_counts({"someip": report.someip, "containers": report.containers}):
+            opened.say(text)
+        if report.unmatched is not None:
+            opened.say(str(report.unmatched))
+            for hint in report.unmatched.hints:
+                opened.say(f"hint: {hint}")
         return report

@@ -20,7 +20,6 @@ from pcaplake.signals.someip.description import NOTIFICATION, PayloadMessage
 from pcaplake.signals.sources import TABLES as SOURCE_TABLES
 from pcaplake.signals.tables import SOURCES, wide_table_name
 from pcaplake.signals.wide import source_of_message
-from pcaplake.spark_jobs.common.delta_writes import make_nullable
 from tests.signals.frame_files import BYTES
 
 Row = tuple[Any, ...]
@@ -48,6 +47,11 @@ COMPARED = (
     "tp_packets",
     "contained_no",
 )
+
+
+def make_nullable(schema: pa.Schema) -> pa.Schema:
+    """The schema with all columns nullable, as in the worker's tables."""
+    return pa.schema([field.with_nullable(True) for field in schema])
 
 
 class SignalLake:
@@ -163,6 +167,9 @@ class SignalLake:
     def table(self, name: str) -> pa.Table:
         return DeltaTable(str(self.folder / name)).to_pyarrow_table()
 
+    def has(self, name: str) -> bool:
+        return (self.folder / name).is_dir()
+
     def version(self, name: str) -> int:
         return int(DeltaTable(str(self.folder / name)).version())
 
@@ -173,10 +180,10 @@ class SignalLake:
         """By the decoder alone, from the frames that are there now."""
         found: Counter[Row] = Counter()
         for kind, table in SOURCES.items():
-            if (self.folder / table).is_dir():
+            if self.has(table):
                 for batch in self.table(table).to_batches():
                     found += counted(FrameDecoder(databases).decode_signals(kind, batch))
-        if (self.folder / "someip_messages").is_dir():
+        if self.has("someip_messages"):
             for batch in self.table("someip_messages").to_batches():
                 found += counted(SomeipDecoder(databases.services).decode_signals(batch))
         return found
@@ -188,7 +195,7 @@ class SignalLake:
         """By the decoder alone, from the frames that are there now."""
         source = source_of_message(databases, message)
         found: Counter[str] = Counter()
-        if (self.folder / SOURCE_TABLES[source]).is_dir():
+        if self.has(SOURCE_TABLES[source]):
             for batch in self.table(SOURCE_TABLES[source]).to_batches():
                 found += texts(SignalDecoder(databases, source, message).decode(batch))
         return found

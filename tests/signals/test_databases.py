@@ -14,7 +14,6 @@ from pcaplake.signals import CompiledMessage, Databases, DecodedSignal, Message,
 from pcaplake.signals.catalog import build_catalog
 from pcaplake.signals.model import Coding, Kind, Parent
 from pcaplake.signals.tables import CATALOG_SCHEMA
-from pcaplake.spark_jobs.common.delta_writes import make_nullable
 from tests.signals.databases import (
     DATABASE,
     DBC,
@@ -25,6 +24,7 @@ from tests.signals.databases import (
     LETTERS_SYM,
     UNIT,
 )
+from tests.signals.lakes import make_nullable
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "cp1252"])

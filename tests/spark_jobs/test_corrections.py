@@ -10,9 +10,7 @@ from typing import Any
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from pcaplake.signals import Databases
 from pcaplake.spark_jobs.common.corrections import correct_written_files
-from pcaplake.spark_jobs.signals import SignalOptions, run
 from pcaplake.worker.config.service_settings import FleetSettings
 from pcaplake.worker.lake.corrections import FileCorrector
 from pcaplake.worker.lake.delta import LogStore
@@ -20,6 +18,7 @@ from pcaplake.worker.lake.delta.actions import parse_json_lines
 from pcaplake.worker.lake.store.store import Store
 from tests.signals.databases import TWO_BUSES, databases
 from tests.signals.lakes import SignalLake
+from tests.spark_jobs.signals.runs import decode
 from tests.worker.lake.delta.deltas import folder_versions, write_file
 from tests.worker.lake.old_files import ROWS, as_before, open_log
 from tests.worker.lakes import forget_bounds
@@ -81,15 +80,12 @@ def test_filters_find_the_rows_that_match(spark: Any, tmp_path: Path) -> None:
 def test_corrected_files_are_no_new_frames(spark: Any, tmp_path: Path) -> None:
     lake, known = SignalLake(tmp_path / "lake"), databases(tmp_path, TWO_BUSES)
 
-    def follow(known: Databases) -> None:
-        run(spark, str(lake.folder), SignalOptions(databases=known, files=1))
-
     lake.can(6)
-    follow(known)
+    decode(spark, lake.folder, known)
     lake.can(5)
     assert forget_bounds(lake.folder / "can_frames") == 2
     assert correct(lake.folder, "can_frames") == 2
     lake.can(3)
-    follow(known)
+    assert decode(spark, lake.folder, known).batches == 2
     assert lake.signals() == lake.expected(known)
     assert max(lake.signals().values()) == 1

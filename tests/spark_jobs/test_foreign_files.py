@@ -1,4 +1,4 @@
-"""Rows that Spark has rewritten, for the commands of one machine; other types of Arrow, for what runs in Spark's executors."""
+"""Rows that Spark has rewritten, for the commands of one machine."""
 
 from __future__ import annotations
 
@@ -8,10 +8,6 @@ from typing import Any
 
 import pytest
 
-from pcaplake.signals import Databases
-from pcaplake.spark_jobs.signals.writing import SignalRows
-from tests.signals.databases import TWO_BUSES, databases
-from tests.signals.lakes import SignalLake
 from tests.worker.foreign_files import Story
 
 pytestmark = pytest.mark.slow
@@ -31,27 +27,3 @@ def test_every_command_after_an_update(spark: Any, tmp_path: Path, capsys: pytes
     for number, (rows, expected) in enumerate(zip(found, alone, strict=True)):
         for name in expected:
             assert rows[name] == expected[name], (number, name)
-
-
-def test_executors_take_the_types_that_spark_is_told_to_hand_over(spark: Any, tmp_path: Path) -> None:
-    lake = SignalLake(tmp_path / "lake")
-    lake.can(20)
-    lake.lin(5)
-    known: Databases = databases(tmp_path, TWO_BUSES)
-
-    def decode() -> list[str]:
-        rows = SignalRows(spark, known)
-        found = []
-        for source, table in (("can", "can_frames"), ("lin", "lin_frames")):
-            frames = spark.read.format("delta").load(str(lake.folder / table))
-            found += [str(row) for row in rows.decode_signals(source, frames).collect()]
-        return sorted(found)
-
-    expected = decode()
-    assert len(expected) > 20
-    large = "spark.sql.execution.arrow.useLargeVarTypes"
-    spark.conf.set(large, "true")
-    try:
-        assert decode() == expected
-    finally:
-        spark.conf.unset(large)

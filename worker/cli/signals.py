@@ -20,7 +20,8 @@ from pcaplake.worker.lake.store.store import Store
 from pcaplake.worker.plain_text import counted
 from pcaplake.worker.runtime import Runtime
 from pcaplake.worker.signals.command_options import DatabasesFile, WideMessages
-from pcaplake.worker.signals.counts_report import describe_counts, report_counts
+from pcaplake.worker.signals.counts_report import describe_counts
+from pcaplake.worker.signals.report import build_report
 from pcaplake.worker.signals.run import Options, SignalsRun
 
 from .lake_options import LakeUri, Pair
@@ -64,8 +65,8 @@ def signals(
     once, even if the command is killed and run again. When a database changes, the changed messages are decoded again
     for all frames. For lakes without a lock table. An ingest and `maintain` may run at the same time.
 
-    One program decodes the signals of a lake: this command or the Spark job; the other one is refused. A second run of this
-    command takes over, and the first one ends.
+    One run decodes the signals of a lake: a second run of this command, or of the Spark job, takes over and continues where
+    the first one was, which ends.
 
     Formats: DBC, FIBEX (FlexRay, SOME/IP), folders with Wireshark's tables of SOME/IP, and with the extra `signals` also KCD,
     SYM, LDF (LIN) and ARXML (CAN, FlexRay, PDUs, SOME/IP).
@@ -104,7 +105,9 @@ def run_signals(
         interrupted = _stop_on_signal(run)
         async with screen.running(lambda: _progress(run), "signals"):
             await run.run(every)
-        return interrupted.is_set(), await _report(store, options, run, time.monotonic() - started)
+        report = await build_report(run, store.uri, options.databases, time.monotonic() - started)
+        unmatched = report.unmatched and {**asdict(report.unmatched), "text": str(report.unmatched)}
+        return interrupted.is_set(), {**asdict(report), "unmatched": unmatched}
 
     interrupted, report = asyncio.run(decode())
     with screen.result():
@@ -138,26 +141,6 @@ def _stop_on_signal(run: SignalsRun) -> asyncio.Event:
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, on_signal)
     return interrupted
-
-
-async def _report(store: Store, options: Options, run: SignalsRun, seconds: float) -> dict[str, Any]:
-    tally, known = run.tally, options.databases
-    unmatched = None if run.stopped.is_set() else await run.explain_no_rows()
-    return {
-        "lake": store.uri,
-        "seconds": round(seconds, 3),
-        "batches": tally.batches,
-        "rows": tally.rows,
-        "wide": tally.wide,
-        "version": run.version,
-        "catalog_rows": tally.catalog_rows,
-        "decoded_again": tally.decoded_again,
-        "skipped": dict(known.skipped),
-        "unreadable": known.unreadable_declarations,
-        "missing": list(tally.missing),
-        **report_counts(tally.counts),
-        "unmatched": None if unmatched is None else {**asdict(unmatched), "text": str(unmatched)},
-    }
 
 
 def _show(report: dict[str, Any]) -> None:

@@ -21,7 +21,6 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pcaplake.signals.tables import SIGNALS
 from pcaplake.worker.captures.reference import reference_from_capture
 from pcaplake.worker.captures.source import Sources
 from pcaplake.worker.lake.commit.replaced import CAPTURES_LAST
@@ -38,7 +37,6 @@ from pcaplake.worker.lake.commit.swaps import (
 from pcaplake.worker.lake.lake import Lake
 from pcaplake.worker.lake.ledger import COMMITTED
 from pcaplake.worker.lake.records import Capture, Stage
-from pcaplake.worker.lake.signal_tables import is_served_by_spark
 from pcaplake.worker.lake.staging.window import Window
 from pcaplake.worker.lake.store.store import Store
 from pcaplake.worker.lake.table_rows import TableRows
@@ -58,11 +56,6 @@ async def reason_not_to_reread(
 
     `accept_loss`: values that only an earlier profile or `--raw` gives may be lost.
     """
-    if await lake.log.read_version(SIGNALS) >= 0 and await is_served_by_spark(lake.store, lake.generation):
-        return (
-            "the Spark job decodes the signals of the lake, and they would no longer match the frames: `pcaplake-spark replace` "
-            "replaces both"
-        )
     if accept_loss:
         return ""
     if lost := [decoding for decoding in decodings.values() if reader.profile.loses_names_of(decoding.profile)]:

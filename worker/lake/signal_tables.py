@@ -1,18 +1,13 @@
-"""The tables of signals in a lake, and which program decodes them.
-
-_pcaplake/spark/signals/<generation>/state.json     format 1: the Spark job; format 2: `pcaplake signals`
-"""
+"""The tables of signals in a lake, and where their state is."""
 
 from __future__ import annotations
 
-import json
 from typing import Final
 
 from pcaplake.signals.tables import CATALOG, SIGNALS
 from pcaplake.worker.lake.store.store import Store
 
 FOLDER: Final = "_pcaplake/spark/signals"
-SPARK, LOCAL = 1, 2  # formats of state.json
 
 
 async def list_signal_tables(store: Store) -> list[str]:
@@ -24,20 +19,3 @@ async def list_signal_tables(store: Store) -> list[str]:
 def state_folder(generation: int) -> str:
     """The folder with the state of a generation of a lake."""
     return f"{FOLDER}/{generation}"
-
-
-def read_format(data: bytes) -> int:
-    """The format of a state.json. Raises `ValueError` if it is none."""
-    content = json.loads(data)
-    if not isinstance(content, dict) or not isinstance(content.get("format"), int):
-        raise ValueError("it has no format")
-    return int(content["format"])
-
-
-async def is_served_by_spark(store: Store, generation: int) -> bool:
-    """Whether the Spark job decodes the signals of a lake, or may do so: its state cannot be read."""
-    stored = await store.get(f"{state_folder(generation)}/state.json")
-    try:
-        return bool(await store.list(state_folder(generation))) if stored is None else read_format(stored[0]) != LOCAL
-    except ValueError:
-        return True

@@ -37,7 +37,7 @@ def of_changed_rows(changes: DefinitionChanges, kind: Source) -> pc.Expression |
 
 
 def of_source(kind: Source) -> pc.Expression:
-    """The rows of `signals` that come from a source, as `ROWS_SQL`."""
+    """The rows of `signals` that come from a source."""
     if kind == "someip":
         return pc.field("service_id").is_valid()
     if kind == "j1939":

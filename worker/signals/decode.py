@@ -1,28 +1,29 @@
-"""Files of frames -> Parquet files of one table that no table references yet, in threads, with bounded memory."""
+"""Files of frames -> Parquet files of one table that no table references yet, with bounded memory."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pcaplake.signals.database import Databases
 from pcaplake.signals.decoder import DecodedCounts, SignalDecoder
-from pcaplake.signals.sources import COLUMNS, described_sources
+from pcaplake.signals.sources import COLUMNS, Source, described_sources
+from pcaplake.worker.lake.commit.copy_rows import Copying, require_live
 from pcaplake.worker.lake.config import LakeConfig
 from pcaplake.worker.lake.delta.actions import AddFile
+from pcaplake.worker.lake.delta.live_files import Snapshot
 from pcaplake.worker.lake.follow.table_files import TableFile
 from pcaplake.worker.lake.records import Capture
 from pcaplake.worker.lake.staging.window import Window
-from pcaplake.worker.lake.store.store import Store
-from pcaplake.worker.runtime import Runtime
 
 from .frames import FrameTable
-from .output import Layout
+from .layout import Layout
+from .parts import Tools, Workers
+from .unmatched import FrameCount
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,93 +35,126 @@ class DecodedFiles:
     counts: DecodedCounts = field(default_factory=DecodedCounts)
 
 
-class SignalWriter:
-    """Decodes files of frames with one set of databases. `on_read` is called with the bytes of each file, in any thread."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decoding:
+    """Decodes the frames of some files, or those of them that match `only`, for one table."""
 
-    def __init__(
-        self,
-        store: Store,
-        databases: Databases,
-        *,
-        threads: int,
-        runtime: Runtime,
-        on_read: Callable[[int], None] = lambda size: None,
-    ) -> None:
-        self._store, self._databases, self._runtime, self._on_read = store, databases, runtime, on_read
-        self._threads, self._described = threads, described_sources(databases)
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="signals")
+    layout: Layout
+    kind: Source
+    files: Sequence[TableFile]
+    only: pc.Expression | None
 
-    def close(self) -> None:
-        self._pool.shutdown(wait=True, cancel_futures=True)
-
-    async def decode_files(
-        self, layout: Layout, table: FrameTable, files: Sequence[TableFile], only: pc.Expression | None = None
-    ) -> DecodedFiles:
-        """Decode the frames of these files, or those of them that match `only`. Raises as the store does."""
-        if table.kind not in self._described:
-            self._on_read(sum(file.size for file in files))
-            return DecodedFiles()
-        if not files:
-            return DecodedFiles()
-        if layout.only is not None:
-            only = layout.only if only is None else layout.only & only
-        loop = asyncio.get_running_loop()
-        tasks = [
-            loop.run_in_executor(self._pool, self._decode_share, layout, table, share, only)
-            for share in _share_files(files, self._threads)
-        ]
-        await asyncio.wait(tasks)  # a failed thread leaves no other one behind
-        parts = [task.result() for task in tasks]
-        whole = DecodedFiles(adds=[add for part in parts for add in part.adds], rows=sum(part.rows for part in parts))
-        for part in parts:
-            whole.counts.add(part.counts)
-        return whole
-
-    def _decode_share(
-        self, layout: Layout, table: FrameTable, files: Sequence[TableFile], only: pc.Expression | None
-    ) -> DecodedFiles:
-        decoder, rows = SignalDecoder(self._databases, table.kind, layout.message), 0
+    def do(self, tools: Tools) -> DecodedFiles:
+        decoder, rows = SignalDecoder(tools.databases, self.kind, self.layout.message), 0
+        table, name = FrameTable(tools.store, self.kind), self.layout.table
         window = Window(
-            self._store,
-            {layout.table: _file_schema(layout, table)},
-            lake_config=LakeConfig(),
-            generation=0,
-            runtime=self._runtime,
+            tools.store, {name: self._file_schema()}, lake_config=LakeConfig(), generation=0, runtime=tools.runtime
         )
         try:
             window.begin(Capture(capture_id=table.table, uri=table.table, etag="", size=0))
-            for batch in decoder.decode_batches(self._read_files(table, files, only)):
-                window.write(layout.table, batch)
+            for batch in decoder.decode_batches(self._read_files(table, tools)):
+                window.write(name, batch)
                 rows += batch.num_rows
             if not rows:
                 return DecodedFiles(counts=decoder.counts)
             window.end()
             stage = window.close()
             assert stage is not None
-            return DecodedFiles(adds=stage.adds[layout.table], rows=rows, counts=decoder.counts)
+            return DecodedFiles(adds=stage.adds[name], rows=rows, counts=decoder.counts)
         finally:
             window.abandon()
 
-    def _read_files(
-        self, table: FrameTable, files: Iterable[TableFile], only: pc.Expression | None
-    ) -> Iterator[pa.RecordBatch]:
-        for file in files:
-            for batch in table.read(file, COLUMNS[table.kind]):
-                yield from [batch] if only is None else pa.Table.from_batches([batch]).filter(only).to_batches()
-            self._on_read(file.size)
+    def _read_files(self, table: FrameTable, tools: Tools) -> Iterator[pa.RecordBatch]:
+        for file in self.files:
+            for batch in table.read(file, COLUMNS[self.kind]):
+                if self.only is None:
+                    yield batch
+                else:
+                    yield from pa.Table.from_batches([batch]).filter(self.only).to_batches()
+            tools.on_read(file.size)
+
+    def _file_schema(self) -> pa.Schema:
+        """Without the columns that are null in all rows of this source and nested, which would be written more slowly."""
+        fields = [field for field in self.layout.schema if self.kind == "someip" or not pa.types.is_nested(field.type)]
+        return pa.schema(fields)
 
 
-def _file_schema(layout: Layout, table: FrameTable) -> pa.Schema:
-    """Without the columns that are null in all rows of this source and nested, which would be written more slowly."""
-    fields = [field for field in layout.schema if table.kind == "someip" or not pa.types.is_nested(field.type)]
-    return pa.schema(fields)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyingFiles:
+    """Copies the other rows of some files."""
+
+    copying: Copying
+    paths: Sequence[str]
+
+    def do(self, tools: Tools) -> tuple[list[str], list[AddFile]]:
+        return self.copying.copy(tools.store, LakeConfig(), tools.runtime, frozenset(self.paths))
 
 
-def _share_files(files: Sequence[TableFile], threads: int) -> list[list[TableFile]]:
-    """The files of each thread, in their order, with about the same number of bytes."""
-    sizes = [0] * min(threads, len(files))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counting:
+    """Counts the frames of some files."""
+
+    kind: Source
+    files: Sequence[TableFile]
+
+    def do(self, tools: Tools) -> list[FrameCount]:
+        return list(FrameTable(tools.store, self.kind).count_frames(self.files))
+
+
+class SignalWriter:
+    """Splits the work on files into parts, and gathers their results. `tools`: those of the workers."""
+
+    def __init__(self, tools: Tools, workers: Workers) -> None:
+        self._tools, self._workers, self._described = tools, workers, described_sources(tools.databases)
+
+    async def decode_files(
+        self, layout: Layout, kind: Source, files: Sequence[TableFile], only: pc.Expression | None = None
+    ) -> DecodedFiles:
+        """Decode the frames of these files, or those of them that match `only`. Raises as the store does."""
+        if kind not in self._described:
+            self._tools.on_read(sum(file.size for file in files))
+            return DecodedFiles()
+        if layout.only is not None:
+            only = layout.only if only is None else layout.only & only
+        parts = await self._workers.do(
+            [Decoding(layout=layout, kind=kind, files=share, only=only) for share in self._share(files)]
+        )
+        whole = DecodedFiles(adds=[add for part in parts for add in part.adds], rows=sum(part.rows for part in parts))
+        for part in parts:
+            whole.counts.add(part.counts)
+        return whole
+
+    async def copy_other_rows(
+        self, table: str, snapshot: Snapshot, wanted: pc.Expression, columns: Sequence[str]
+    ) -> tuple[list[str], list[AddFile]]:
+        """The files with rows that match, and new files with the other rows of these. Raises as `Copying.copy`."""
+        copying = Copying.from_snapshot(table, snapshot, wanted, columns)
+        paths, live = await asyncio.to_thread(copying.list_files, self._tools.store), snapshot.files.live
+        shares = _share_files({path: live[path].size if path in live else 0 for path in paths}, self._workers)
+        parts = await self._workers.do([CopyingFiles(copying=copying, paths=share) for share in shares])
+        removed = [path for part, _ in parts for path in part]
+        require_live(table, snapshot, removed)
+        return removed, [add for _, kept in parts for add in kept]
+
+    async def count_frames(self, files: Mapping[Source, Sequence[TableFile]]) -> list[FrameCount]:
+        """The frames that can have signals, by bus and id. Raises as the store does."""
+        parts = [Counting(kind=kind, files=share) for kind, some in files.items() for share in self._share(some)]
+        total: Counter[FrameCount] = Counter()
+        for count in (count for counts in await self._workers.do(parts) for count in counts):
+            total[replace(count, frames=0)] += count.frames
+        return [replace(one, frames=frames) for one, frames in total.items()]
+
+    def _share(self, files: Sequence[TableFile]) -> list[list[TableFile]]:
+        by_path = {file.path: file for file in files}
+        shares = _share_files({path: file.size for path, file in by_path.items()}, self._workers)
+        return [[by_path[path] for path in share] for share in shares]
+
+
+def _share_files(files: Mapping[str, int], workers: Workers) -> list[list[str]]:
+    """The paths of each part, in their order, with about the same number of bytes. `files`: their sizes."""
+    sizes = [0] * min(workers.count_parts(sum(files.values())), len(files))
     chosen = dict[str, int]()
-    for file in sorted(files, key=lambda file: -file.size):
-        least = chosen[file.path] = sizes.index(min(sizes))
-        sizes[least] += file.size
-    return [[file for file in files if chosen[file.path] == share] for share in range(len(sizes))]
+    for path, size in sorted(files.items(), key=lambda file: -file[1]):
+        least = chosen[path] = sizes.index(min(sizes))
+        sizes[least] += size
+    return [[path for path in files if chosen[path] == share] for share in range(len(sizes))]

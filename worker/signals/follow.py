@@ -35,7 +35,8 @@ from pcaplake.worker.lake.store.store import Store
 
 from .conditions import ROW_COLUMNS, of_source
 from .frames import FrameTable
-from .output import LONG, Output
+from .layout import LONG
+from .output import Output
 
 EMPTY_VERSIONS: Final = 20  # of a source without rows, after which the position is committed on its own
 

@@ -13,21 +13,21 @@ from pcaplake.worker.lake.follow.position import UNKNOWN
 from pcaplake.worker.lake.follow.table_files import LostVersions, TableFiles
 from pcaplake.worker.lake.store.store import Store
 from pcaplake.worker.plain_text import counted
-from pcaplake.worker.runtime import Runtime
 
-from .output import LONG, Output
+from .layout import LONG
+from .output import Output
 from .state import StateFile, read_generation
 
 
 async def find_outdated_signals(store: Store, log: LogStore) -> list[str]:
     """Why rows of the table `signals` differ from what the frames give now; new frames do not count.
 
-    Raises `Fatal` if the Spark job decodes the signals of the lake, or if their state cannot be read.
+    Raises `Fatal` if their state cannot be read.
     """
     state = await StateFile(store, await read_generation(store, log)).load()
     if state is None:
         return [f"{SIGNALS} is of another state of the lake"]
-    output = Output(store, log, LONG, state.id, Runtime())
+    output = Output(store, log, LONG, state.id)
     if not await output.has_begun():
         return [f"{SIGNALS} was dropped, or is of another state of the lake"]
     found = [await _describe_changes(store, log, output, table) for table in TABLES.values()]

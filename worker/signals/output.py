@@ -13,22 +13,14 @@ killed run had done to the other ones.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
-import pyarrow as pa
 import pyarrow.compute as pc
 
-from pcaplake.signals.database import Databases
 from pcaplake.signals.sources import TABLES, Source
-from pcaplake.signals.tables import SIGNALS, SIGNALS_SCHEMA, wide_table_name
-from pcaplake.signals.wide import source_of_message, wide_schema_named
 from pcaplake.worker.errors import Fatal, Retryable
-from pcaplake.worker.lake.commit.copy_rows import copy_other_rows
-from pcaplake.worker.lake.config import LakeConfig
 from pcaplake.worker.lake.delta.actions import AddFile, Txn
 from pcaplake.worker.lake.delta.commit_content import Swap
 from pcaplake.worker.lake.delta.errors import SwapConflict, TransactionConflict
@@ -42,9 +34,9 @@ from pcaplake.worker.lake.follow.table_files import LostVersions, TableFiles
 from pcaplake.worker.lake.follow.touched import Touched
 from pcaplake.worker.lake.staging.stage_files import StageFiles
 from pcaplake.worker.lake.store.store import Store
-from pcaplake.worker.runtime import Runtime
 
-from .conditions import of_wide_table
+from .decode import SignalWriter
+from .layout import Layout
 from .state import OTHER_RUN
 
 RUN_APP: Final = "pcaplake-signals"
@@ -54,37 +46,17 @@ _SWAP_ATTEMPTS: Final = 5
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
-    """`kinds`: of the frames that have rows. `message`: of a wide table; `only`: the frames that it may have."""
-
-    table: str
-    schema: pa.Schema
-    kinds: tuple[Source, ...] = tuple(TABLES)
-    message: str | None = None
-    only: pc.Expression | None = None
-
-
-LONG: Final = Layout(table=SIGNALS, schema=SIGNALS_SCHEMA)
-
-
-def wide_layout(databases: Databases, message: str) -> Layout:
-    """The table `signals_<message>`. The databases have this message, as `require_wide_messages` says."""
-    return Layout(
-        table=wide_table_name(message),
-        schema=wide_schema_named(databases, message),
-        kinds=(source_of_message(databases, message),),
-        message=message,
-        only=of_wide_table(databases, message),
-    )
-
-
 class Output:
-    """A table and this run's place in it. First `take_over`, then `begin`; `positions` has what `read_position` read."""
+    """A table and this run's place in it. First `take_over`, then `begin`; `positions` has what `read_position` read.
 
-    def __init__(self, store: Store, log_store: LogStore, layout: Layout, state_id: str, runtime: Runtime) -> None:
+    `writer`: None if no row is replaced.
+    """
+
+    def __init__(
+        self, store: Store, log_store: LogStore, layout: Layout, state_id: str, writer: SignalWriter | None = None
+    ) -> None:
         self.layout, self._state_id = layout, state_id
-        self._store, self._log, self._runtime = store, log_store, runtime
+        self._store, self._log, self._writer = store, log_store, writer
         self._files = TableFiles(store, layout.table, layout.schema)
         self._number = -1  # of this run
         self.positions: dict[Source, Position] = {}
@@ -105,16 +77,18 @@ class Output:
         """Whether the rows are of this state."""
         return await self._log.read_transaction(self.layout.table, self._app_id()) >= 0
 
-    async def begin(self, captures: int, adds: Sequence[AddFile] = (), position: Sequence[Txn] = ()) -> None:
+    async def begin(
+        self, captures: int, adds: Sequence[AddFile] = (), position: Sequence[Txn] = (), *, keep_rows: bool = False
+    ) -> None:
         """Replace all rows, which are of another state, by these files. `position`: after them, of the only kind; `captures`:
-        the versions of that table below this one were there before."""
+        the versions of that table below this one were there before; `keep_rows`: until each day is made again."""
         begun = Txn(app_id=self._app_id(), version=0)
         own = Txn(app_id=OWN, version=await self._log.read_version(self.layout.table) + 1)
         position = [*position, *await self.captures_txns(captures)]
         # rule: a table that begins has no older position, not even one that a checkpoint forgot only in part
         old = [app for app in await self._position_apps() if app not in {txn.app_id for txn in position}]
         forgotten = [Txn(app_id=app, version=0) for app in old]
-        await self._commit(adds, [begun, own, *forgotten, *position], expected=self._number, overwrite=True)
+        await self._commit(adds, [begun, own, *forgotten, *position], expected=self._number, overwrite=not keep_rows)
 
     async def read_position(self, kind: Source, table_id: str) -> Position:
         """How far the table of frames with this id is followed."""
@@ -166,18 +140,10 @@ class Output:
         `wanted` has no other columns, and is never null. Raises Fatal if another run is newer, `SwapConflict` if other
         programs change the same files in each attempt.
         """
+        assert self._writer is not None
         for attempt in range(1, _SWAP_ATTEMPTS + 1):
             snapshot = await self.read_snapshot()
-            removed, kept = await asyncio.to_thread(
-                copy_other_rows,
-                self._store,
-                self.layout.table,
-                snapshot,
-                wanted,
-                columns,
-                LakeConfig(),
-                self._runtime,
-            )
+            removed, kept = await self._writer.copy_other_rows(self.layout.table, snapshot, wanted, columns)
             if not removed and not adds:
                 if txns:
                     await self.add([], txns)

@@ -44,9 +44,11 @@ from .conditions import ROW_COLUMNS, of_changed_frames, of_changed_rows
 from .decode import SignalWriter
 from .follow import Plan, Planner, Unit, columns_of_rows
 from .frames import FrameTable
-from .output import LONG, Layout, Output, wide_layout
+from .layout import LONG, Layout, wide_layout
+from .output import Output
+from .parts import Threads, Tools, Workers
 from .state import OTHER_RUN, SignalState, StateFile, read_generation
-from .unmatched import FrameCount, UnmatchedFrames, explain_unmatched
+from .unmatched import UnmatchedFrames, explain_unmatched
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,16 +90,18 @@ class SignalsRun:
         *,
         runtime: Runtime | None = None,
         say: Callable[[str], None] = lambda text: None,
+        log: LogStore | None = None,
+        workers: Workers | None = None,
     ) -> None:
+        """`log`: of a lake with a lock table. `workers`: by default, threads of this process."""
         require_wide_messages(options.databases, options.wide)
         self.tally = Tally(wide={wide_table_name(name): 0 for name in options.wide})
         self.stopped = asyncio.Event()
         self._store, self._options, self._say = store, options, say
         self._runtime = runtime or Runtime()
-        self._log = LogStore(store, runtime=self._runtime)
-        self._writer = SignalWriter(
-            store, options.databases, threads=options.threads, runtime=self._runtime, on_read=self._count_read
-        )
+        self._has_lock_table, self._log = log is not None, log or LogStore(store, runtime=self._runtime)
+        tools = Tools(store=store, databases=options.databases, runtime=self._runtime, on_read=self._count_read)
+        self._writer = SignalWriter(tools, workers or Threads(tools, options.threads))
         self._long = self._output(LONG, "")
         self._wide: list[Output] = []
         self._tables: Mapping[Source, FrameTable] = {kind: FrameTable(store, kind) for kind in TABLES}
@@ -113,7 +117,7 @@ class SignalsRun:
         )
 
     def _output(self, layout: Layout, state_id: str) -> Output:
-        return Output(self._store, self._log, layout, state_id, self._runtime)
+        return Output(self._store, self._log, layout, state_id, self._writer)
 
     @property
     def version(self) -> int:
@@ -129,11 +133,13 @@ class SignalsRun:
         Raises `Fatal` if another program decodes the signals of the lake, if another run takes over, or if the log of a
         table lacks versions; what the store raises.
         """
-        await refuse_lake_with_lock_table(self._store)
+        if not self._has_lock_table:
+            await refuse_lake_with_lock_table(self._store)
         try:
             generation = await self._begin()
             while True:
                 await self._follow()
+                self._runtime.step("after signals.follow")
                 if every is None or self.stopped.is_set():
                     return
                 try:
@@ -146,17 +152,12 @@ class SignalsRun:
                     generation = await self._begin()
         except TransactionConflict as error:
             raise Fatal(OTHER_RUN) from error
-        finally:
-            self._writer.close()
 
     # -- begin ----------------------------------------------------------------------------------------------------
     async def _begin(self) -> int:
         generation = await read_generation(self._store, self._log)
         file = StateFile(self._store, generation)
-        claimed = await file.load()
-        if claimed is None:
-            claimed = SignalState()
-            await file.save(claimed)
+        claimed = await file.claim()
         self._runtime.step("after signals.claim")
         self._long = self._output(LONG, claimed.id)
         await self._long.take_over()
@@ -170,7 +171,7 @@ class SignalsRun:
         state = await self._take_over_wide_tables(file, state)
         for output in self._outputs:
             if not await output.has_begun():
-                await self._begin_output(output)
+                await self._begin_output(output, keep_rows=state.after_spark)
             self._runtime.step(f"after {output.layout.table}.begin")
         await self._update_definitions(file, state)
         return generation
@@ -191,11 +192,11 @@ class SignalsRun:
             raise Fatal(OTHER_RUN)
         return new
 
-    async def _begin_output(self, output: Output) -> None:
-        """`signals` begins without rows; a wide table keeps its old rows until all frames are decoded."""
+    async def _begin_output(self, output: Output, *, keep_rows: bool) -> None:
+        """`signals` begins without rows, or keeps them until each day is decoded; a wide table until all frames are decoded."""
         captures = await self._planner.pin_captures(output)
         if output is self._long:
-            await output.begin(captures)
+            await output.begin(captures, keep_rows=keep_rows)
             return
         (kind,) = output.layout.kinds
         table = self._tables[kind]
@@ -243,13 +244,12 @@ class SignalsRun:
         snapshot = None if self.tally.rows else await self._log.read_snapshot(SIGNALS)
         if snapshot is None or snapshot.files.live:
             return None
-        counts = list[FrameCount]()
-        for kind, position in self._long.positions.items():
-            if position.followed > 0 and kind != "someip":  # whose unknown messages are in the tally
-                table = self._tables[kind]
-                files = await table.list_live(position.followed - 1)
-                counts += await asyncio.to_thread(lambda table=table, files=files: list(table.count_frames(files)))  # type: ignore[misc]
-        return explain_unmatched(counts, self._options.databases)
+        files: dict[Source, Sequence[TableFile]] = {
+            kind: await self._tables[kind].list_live(position.followed - 1)
+            for kind, position in self._long.positions.items()
+            if position.followed > 0 and kind != "someip"  # whose unknown messages are in the tally
+        }
+        return explain_unmatched(await self._writer.count_frames(files), self._options.databases)
 
     # -- frames -------------------------------------------------------------------------------------------------------
     async def _follow(self) -> None:
@@ -310,7 +310,7 @@ class SignalsRun:
         self, output: Output, kind: Source, files: Sequence[TableFile], only: pc.Expression | None
     ) -> Sequence[AddFile]:
         self._runtime.step(f"before {output.layout.table}.decode {kind}")
-        decoded = await self._writer.decode_files(output.layout, self._tables[kind], files, only)
+        decoded = await self._writer.decode_files(output.layout, kind, files, only)
         if output is self._long:  # wide tables read the same messages
             self.tally.counts.add(decoded.counts)
             self.tally.rows += decoded.rows

@@ -1,8 +1,8 @@
-"""Which program decodes the signals of a lake, and the definitions that its frames were decoded with.
+"""The id of the signals of a lake, and the definitions that its frames were decoded with.
 
-    _pcaplake/spark/signals/<generation>/state.json     format 1: the Spark job; format 2: `pcaplake signals`
+    _pcaplake/spark/signals/<generation>/state.json     format 1: of the Spark job of older versions, which had no id
 
-The file is created only if it is absent, and replaced only if it is unchanged, so one of the two programs serves a lake.
+The file is created only if it is absent, and replaced only if it is unchanged, so all runs on a lake have one state.
 An overwritten lake (`ingest --mode overwrite`) has a new generation without state.
 """
 
@@ -21,31 +21,25 @@ from pcaplake.worker.lake.commit.history import APP_ID
 from pcaplake.worker.lake.delta.log_reader import LogReader
 from pcaplake.worker.lake.identity import read_identity
 from pcaplake.worker.lake.records import Manifest, manifest_path
-from pcaplake.worker.lake.signal_tables import LOCAL, SPARK, read_format, state_folder
+from pcaplake.worker.lake.signal_tables import state_folder
 from pcaplake.worker.lake.store.store import ObjectMeta, Store
 
 OTHER_RUN: Final = "another run of `pcaplake signals` has taken over this lake; its work continues there"
-SERVED_BY_LOCAL: Final = (
-    "the signals of this lake are decoded by `pcaplake signals`, and one program at a time may do so: go on with that "
-    "command. To change to Spark, stop it and delete the folder {folder} of the lake; the next run decodes all frames again"
-)
-_SERVED_BY_SPARK: Final = (
-    "the signals of this lake are decoded by the Spark job `signals`, and one program at a time may do so: go on with "
-    "`pcaplake-spark signals`. To change, stop that job and delete the folder {folder} of the lake; the next run decodes all "
-    "frames again"
-)
+_FORMAT, _OF_SPARK = 2, 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignalState:
-    """`id`: names the transactions of this state; another id means that all frames are decoded again.
+    """`id`: names the transactions of this state; another id means that all frames are decoded again. "": it has none yet.
 
-    `wide_ids`: the same of each wide table, by message; `definitions.wide` has the hashes that they stand for.
+    `wide_ids`: the same of each wide table, by message; `definitions.wide` has the hashes that they stand for. `after_spark`: the
+    Spark job of an older version has written the rows that the table had; they stay until their frames are decoded again.
     """
 
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
     definitions: DefinitionState = field(default_factory=DefinitionState)
     wide_ids: Mapping[str, str] = field(default_factory=dict)
+    after_spark: bool = False
 
     def with_wide_tables(self, hashes: Mapping[str, str]) -> SignalState:
         """The state with these wide tables. A table whose definitions differ gets a new id, which no table has had."""
@@ -62,13 +56,17 @@ class SignalState:
 
     def to_json(self) -> bytes:
         content: dict[str, Any] = json.loads(self.definitions.to_json())
-        added = {"format": LOCAL, "id": self.id, "wide_ids": dict(self.wide_ids)}
+        added = {"format": _FORMAT, "id": self.id, "wide_ids": dict(self.wide_ids), "after_spark": self.after_spark}
         return json.dumps(content | added, sort_keys=True).encode()
 
     @classmethod
     def from_json(cls, data: bytes) -> SignalState:
         """Raises `ValueError` for anything that `to_json` did not write."""
         content = json.loads(data)
+        if not isinstance(content, dict) or content.get("format") not in (_FORMAT, _OF_SPARK):
+            raise ValueError("it has another format")
+        if content["format"] == _OF_SPARK:
+            return cls(id="", definitions=DefinitionState.from_json(data), after_spark=True)
         if not isinstance(content.get("id"), str):
             raise ValueError("it has no id")
         return cls(
@@ -77,6 +75,7 @@ class SignalState:
             wide_ids=dict(
                 content.get("wide_ids", {})
             ),  # absent in a state that was written before there were wide tables
+            after_spark=bool(content.get("after_spark")),
         )
 
 
@@ -90,22 +89,26 @@ class StateFile:
         self._seen: ObjectMeta | None = None
 
     async def load(self) -> SignalState | None:
-        """The state; None: nothing is decoded yet. Raises `Fatal` if it is damaged, or if the Spark job serves the lake."""
+        """The state; None: nothing is decoded yet. Raises `Fatal` if it is damaged."""
         stored = await self._store.get(self._path)
         if stored is None:
             self._seen = None
-            if await self._store.list(self.folder):  # checkpoints
-                raise Fatal(_SERVED_BY_SPARK.format(folder=self.folder))
             return None
         data, self._seen = stored
         try:
-            if read_format(data) == SPARK:
-                raise Fatal(_SERVED_BY_SPARK.format(folder=self.folder))
             return SignalState.from_json(data)
         except ValueError as error:
             raise Fatal(
                 f"{self._path} cannot be read ({error}): restore it, or delete it, and the next run decodes all frames again"
             ) from error
+
+    async def claim(self) -> SignalState:
+        """The state, with an id that is stored. Raises as `load` and `save`."""
+        state = await self.load()
+        if state is None or not state.id:
+            state = SignalState() if state is None else replace(state, id=uuid.uuid4().hex)
+            await self.save(state)
+        return state
 
     async def save(self, state: SignalState) -> None:
         """Write the state. Raises `Fatal` if another program has written it since `load`."""

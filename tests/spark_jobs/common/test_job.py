@@ -182,7 +182,7 @@ def test_without_a_job_it_tells_which_there_are(capsys: pytest.CaptureFixture[st
     assert all(f"\n  {name} " in shown.out for name in jobs.JOBS)
 
 
-@pytest.mark.parametrize("name", ["compact", "vacuum", "signals"])
+@pytest.mark.parametrize("name", ["compact", "vacuum"])
 def test_stores_are_opened_with_the_region_of_the_settings(
     name: str, opened: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -209,9 +209,6 @@ def test_stores_are_opened_with_the_region_of_the_settings(
         monkeypatch.setattr(module, "find_pending_stages", look)
     else:
         monkeypatch.setattr(module, "correct_written_files", correct)
-    if name == "signals":
-        monkeypatch.setattr(module.Databases, "from_file", lambda path: module.Databases(networks={}, skipped={}))
-        arguments += ["--databases", "buses.yaml"]
     app = jobs.build_command_line([name, "quality"])
     assert job.run(app, arguments) == 0
     expected = {"region": "eu-west-3", "allow_http": "true"}
@@ -290,9 +287,6 @@ def here(empty_lake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
         ("quality --lake lake --since 2026-13-01", "'2026-13-01' is not a day; write for example 2026-09-21"),
         ("quality --lake lake --since 2026-09-02 --until 2026-09-01", "--until: the last day is before the first"),
         ("replace --lake lake", "nothing to replace"),
-        ("replace x --lake lake --databases no.dbc", "--databases: the signal database no.dbc does not exist"),
-        ("replace x --lake lake --databases car.dbc --leave-signals", "give one of the two"),
-        ("replace x --lake lake --wait-for-signals 5", "--wait-for-signals needs --databases"),
         ("replace x --lake lake --profile p.yaml --without-profile", "give one of the two"),
         ("backfill typo --lake lake", "typo does not exist"),
         ("backfill --list typo --lake lake", "typo does not exist"),

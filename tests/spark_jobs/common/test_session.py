@@ -62,8 +62,6 @@ class TestPlaces:
         frames = read_table(spark, lake, "can_frames")
         assert frames.count() == 0
         assert dict(frames.dtypes)["ts"] == "timestamp"
-        with pytest.raises(ValueError, match="signals"):
-            read_table(spark, lake, "signals")
 
 
 class TestConfiguration:

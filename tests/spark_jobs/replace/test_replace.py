@@ -22,19 +22,15 @@ from pcaplake.parser.schemas import TABLES
 from pcaplake.signals import Databases
 from pcaplake.signals.someip.decoder import SERVICE_DISCOVERY_ID
 from pcaplake.signals.someip.description import MESSAGE_TYPES, BaseType, Member, PayloadMessage, Struct
-from pcaplake.spark_jobs.replace import job as replace
-from pcaplake.spark_jobs.replace import signals as replace_signals
 from pcaplake.spark_jobs.replace import swap as replace_swap
 from pcaplake.spark_jobs.replace.job import ReplaceOptions, ReplaceReport, run
-from pcaplake.spark_jobs.replace.signals import SignalReplacerConfig
-from pcaplake.spark_jobs.signals import SignalOptions
-from pcaplake.spark_jobs.signals import run as decode_signals
 from pcaplake.worker import sample
 from pcaplake.worker.config.service_settings import FleetSettings
 from pcaplake.worker.config.settings import WrongSetting
 from pcaplake.worker.errors import Fatal
 from tests.signals.lakes import SignalLake
 from tests.signals.someip.wireshark_tables import TableWriter
+from tests.spark_jobs.signals.runs import decode as decode_signals
 from tests.worker import lakes
 
 KEY = ["service_id", "method_id", "message_type", "interface_version"]
@@ -130,12 +126,7 @@ class Place:
         return run(self.spark, str(self.lake), ReplaceOptions(names=uris, **given), settings=settings, step=step)
 
     def decode(self) -> None:
-        decode_signals(self.spark, str(self.lake), SignalOptions(databases=self.drives.databases))
-
-    @property
-    def message(self) -> str:
-        """The name of one."""
-        return next(message.name for _, message in self.drives.databases)
+        decode_signals(self.spark, self.lake, self.drives.databases, batch_bytes=1 << 30)
 
     def table(self, name: str, captures: set[str] | None = None) -> list[tuple[Any, ...]]:
         """Rows without the time they were written, sorted; of some captures, by id."""
@@ -192,7 +183,7 @@ def test_rows_are_swapped_and_the_others_stay(
     before = {name: place.table(name) for name in TABLES}
     names = place.drives.captures[:2]
     report = place.replace(names)
-    assert (report.replaced, report.done, report.failed, report.signals) == (2, 0, {}, False)
+    assert (report.replaced, report.done, report.failed) == (2, 0, {})
     check(place, wanted, before, names)
     assert place.table("can_frames") != before["can_frames"], "the profiles make no difference"
     assert report.rows["captures"] == 2
@@ -210,23 +201,17 @@ def test_rows_are_swapped_and_the_others_stay(
         ("before lin_frames",),
         *(
             pytest.param(where, marks=pytest.mark.torture)
-            for where in (
-                ("before lin_frames", "after signals"),
-                ("before faults",),
-                ("before captures",),
-                ("after signals",),
-            )
+            for where in (("before lin_frames", "before captures"), ("before faults",), ("before captures",))
         ),
     ],
     ids=" and ".join,
 )
 def test_killed_between_two_tables(place: Place, wanted: Path, moments: tuple[str, ...]) -> None:
-    """And the signals follow, whether their stream had read the frames before or not."""
+    """And the signals follow, whether their job had read the frames before or not."""
     names = place.drives.captures[:3]
     if moments != ("before faults",):
         place.decode()
     before = {name: place.table(name) for name in TABLES}
-    follow = SignalReplacerConfig(databases=place.drives.databases)
 
     for where in moments:
 
@@ -235,8 +220,8 @@ def test_killed_between_two_tables(place: Place, wanted: Path, moments: tuple[st
                 raise RuntimeError(f"killed {where}")
 
         with pytest.raises(RuntimeError, match=f"killed {where}"):
-            place.replace(names, step=step, signals=follow)
-    report = place.replace(names, signals=follow)
+            place.replace(names, step=step)
+    report = place.replace(names)
     assert (report.replaced, report.done) == (3, 0)
     check(place, wanted, before, names)
     place.decode()
@@ -313,10 +298,10 @@ def test_beside_a_live_ingest_with_signals(spark: Any, drives: Drives, wanted: P
     place.decode()
     before = {name: place.table(name) for name in TABLES}
     live = lakes.start(last, place.lake, tmp_path / "live", max_records=1, threads=1, **given)
-    report = place.replace(first[:2], signals=SignalReplacerConfig(databases=drives.databases))
+    report = place.replace(first[:2])
     live.join(120)
     assert live.exitcode == 0, (tmp_path / "live").read_text()
-    assert (report.replaced, report.signals) == (2, True)
+    assert report.replaced == 2
     done, all_ids = place.ids(first[:2]), place.ids(drives.captures)
     assert len(all_ids) == len(drives.captures)
     for table in TABLES:
@@ -324,37 +309,6 @@ def test_beside_a_live_ingest_with_signals(spark: Any, drives: Drives, wanted: P
         kept = place.ids(first) - done
         assert place.table(table, kept) == [row for row in before[table] if row[0] in kept], table
         assert len(place.table(table)) == len(rows(wanted, table)), table
-    place.decode()
-    lake = SignalLake(place.lake)
-    assert lake.signals() == lake.expected(drives.databases)
-
-
-@pytest.mark.slow
-def test_a_capture_that_is_committed_while_captures_are_chosen(
-    spark: Any, drives: Drives, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A signals job runs, and has not read it: its old frames must not come after the new ones."""
-    place = Place(spark=spark, lake=tmp_path / "lake", drives=drives)
-    first, last = drives.captures[:1], drives.captures[1:2]
-    given = {"profile": str(drives.profile)}
-    assert lakes.ingest(first, place.lake, tmp_path / "log", **given)[0] == 0
-    place.decode()
-    choose = replace.choose_captures
-
-    def late(*args: Any, **more: Any) -> Any:
-        assert lakes.ingest(last, place.lake, tmp_path / "log", **given)[0] == 0
-        return choose(*args, **more)
-
-    waited: list[float] = []
-
-    def pause(seconds: float) -> None:
-        waited.append(seconds)
-        place.decode()  # the job goes on
-
-    monkeypatch.setattr(replace, "choose_captures", late)
-    monkeypatch.setattr(replace_signals, "_pause", pause)
-    report = place.replace([*first, *last], signals=SignalReplacerConfig(databases=drives.databases, wait=60))
-    assert (report.replaced, len(waited)) == (2, 1)
     place.decode()
     lake = SignalLake(place.lake)
     assert lake.signals() == lake.expected(drives.databases)
@@ -479,18 +433,8 @@ def test_a_profile_is_not_lost_by_mistake(place: Place) -> None:
 
 
 def test_what_is_refused(place: Place, tmp_path: Path) -> None:
-    decode_signals(place.spark, str(place.lake), SignalOptions(databases=place.drives.databases, wide=(place.message,)))
-    with pytest.raises(Fatal, match="--leave-signals"):
-        place.replace(place.drives.captures[:1])
-    dbc = tmp_path / "other.dbc"
-    dbc.write_text('VERSION ""\nBU_: A\nBO_ 1 Other: 8 A\n SG_ s : 0|8@1+ (1,0) [0|0] "" A\n')
-    before = {name: place.table(name) for name in TABLES}
-    other = Databases.from_file(dbc)
-    with pytest.raises(Fatal, match="differ from those of the signals job"):
-        place.replace(place.drives.captures[:1], signals=SignalReplacerConfig(databases=other))
-    assert {name: place.table(name) for name in TABLES} == before
     with pytest.raises(WrongSetting, match="nothing to replace"):
-        place.replace([], leave_signals=True)
+        place.replace([])
     settings = FleetSettings.load(lake=str(tmp_path / "other"), profile=place.drives.other)
     with pytest.raises(Fatal, match="is not a lake"):
         run(place.spark, str(tmp_path / "other"), ReplaceOptions(names=("x",)), settings=settings)

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
-import re
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 
 from pcaplake.signals import Databases
 from pcaplake.signals.tables import wide_table_name
-from pcaplake.spark_jobs import signals as spark_signals
-from pcaplake.spark_jobs.signals import SignalReport
 from pcaplake.worker.errors import Fatal
-from pcaplake.worker.lake.store.store import Store
 from pcaplake.worker.signals.counts_report import report_counts
-from pcaplake.worker.signals.run import Options, SignalsRun
+from pcaplake.worker.signals.report import SignalReport
 from tests.signals import container_files
 from tests.signals.arxml_files import write_arxml
 from tests.signals.container_files import CAN_ID, LITTLE, SHORT
-from tests.signals.databases import A_DBC, databases
+from tests.signals.databases import A_DBC, TWO_BUSES, databases
 from tests.signals.described_services import described_service, messages_of
 from tests.signals.fibex_files import write_fibex
 from tests.signals.frame_files import ONCE, REPEATED, arxml
@@ -30,6 +27,9 @@ from tests.signals.j1939_files import ANY, dbc, long_dbc, transported
 from tests.signals.lakes import SignalLake, texts
 from tests.signals.someip.payload_writer import Writer
 from tests.signals.someip.traffic import PAYLOADS, Traffic, draw_messages
+from tests.spark_jobs.signals import runs as spark_runs
+from tests.worker.adapters.faults import Killed
+from tests.worker.signals import runs
 
 WIDE = ("Speed", "Cmd", "Chassis", "Body", "Axle", "Component", "Wheels", "Service28673.State")
 TABLES = ("signals", "signal_catalog", *map(wide_table_name, WIDE))
@@ -91,12 +91,10 @@ def lakes(tmp_path: Path, traffic: Traffic) -> tuple[SignalLake, SignalLake]:
 
 
 def decode_with_both(spark: Any, lakes: tuple[SignalLake, SignalLake], known: Databases) -> SignalReport:
-    report = spark_signals.run(spark, str(lakes[0].folder), spark_signals.SignalOptions(databases=known, wide=WIDE))
-    options = Options(databases=known, wide=WIDE, threads=2, batch_bytes=10_000)
-    run = SignalsRun(Store.open(str(lakes[1].folder)), options)
-    asyncio.run(run.run())
-    assert (report.rows, report.decoded_again) == (run.tally.rows, run.tally.decoded_again)
-    assert {"someip": report.someip, "containers": report.containers} == report_counts(run.tally.counts)
+    report = spark_runs.decode(spark, lakes[0].folder, known, wide=WIDE, batch_bytes=1 << 30)
+    tally = runs.decode(lakes[1], known, wide=WIDE, batch_bytes=10_000)
+    assert (report.rows, report.decoded_again) == (tally.rows, tally.decoded_again)
+    assert {"someip": report.someip, "containers": report.containers} == report_counts(tally.counts)
     return report
 
 
@@ -136,31 +134,45 @@ def test_both_write_the_same_rows(
         assert lakes[0].table(name).schema.names == lakes[1].table(name).schema.names
 
 
-def test_one_program_serves_a_lake_until_its_state_is_deleted(spark: Any, tmp_path: Path) -> None:
-    """Each refuses what the other serves, and what its error says to do leads to the same rows, each once."""
-    lake, known = SignalLake(tmp_path / "lake"), databases(tmp_path, 'databases: {a: a.dbc}\nbuses: {"*": [a]}\n')
-    lake.can(30)
+def test_the_door_changes(spark: Any, tmp_path: Path) -> None:
+    """A run of the one goes on where the other was, also in the middle of a range; nothing is decoded again."""
+    lake, known = SignalLake(tmp_path / "lake"), databases(tmp_path, TWO_BUSES)
+    for count in (3, 2, 4):
+        lake.can(count)
 
-    def with_spark() -> None:
-        spark_signals.run(spark, str(lake.folder), spark_signals.SignalOptions(databases=known))
+    def step(name: str) -> None:
+        if name == "after signals.commit can":
+            raise Killed
 
-    def without_spark() -> None:
-        asyncio.run(SignalsRun(Store.open(str(lake.folder)), Options(databases=known)).run())
+    with pytest.raises(Killed):
+        spark_runs.decode(spark, lake.folder, known, step=step, wide=("Speed",))
+    before = lake.signals().total()
+    tally = runs.decode(lake, known, wide=("Speed",))
+    assert lake.signals() == lake.expected(known)
+    assert (tally.batches, tally.rows) == (2, lake.signals().total() - before)
+    lake.can(5)
+    with pytest.raises(Killed):
+        runs.decode(lake, known, step, wide=("Speed",))
+    DeltaTable(str(lake.folder / "can_frames")).delete("capture_id = 'capture-001'")
+    report = spark_runs.decode(spark, lake.folder, known, wide=("Speed",))
+    assert (report.rows, report.wide) == (0, {"signals_Speed": 5})
+    assert lake.signals() == lake.expected(known)
+    assert lake.wide("Speed") == lake.expected_wide(known, "Speed")
 
-    for serve, refused, said in (
-        (without_spark, with_spark, r"go on with that command.* delete the folder (\S+) of the lake"),
-        (with_spark, without_spark, r"go on with `pcaplake-spark signals`.* delete the folder (\S+) of the lake"),
-    ):
-        serve()
-        rows = lake.signals()
-        assert rows == lake.expected(known)
-        lake.can(5)
-        with pytest.raises(Fatal, match=said) as error:
-            refused()
-        assert lake.signals() == rows
-        found = re.search(said, str(error.value))
-        assert found is not None
-        shutil.rmtree(lake.folder / found[1])
-        refused()
-        assert lake.signals() == lake.expected(known)
-        shutil.rmtree(lake.folder / found[1])
+
+def test_both_doors_at_once(spark: Any, tmp_path: Path) -> None:
+    """The second one takes over, and the first one commits nothing any more."""
+    lake, known = SignalLake(tmp_path / "lake"), databases(tmp_path, TWO_BUSES)
+    lake.can(3)
+    lake.can(2)
+    begun = list[str]()
+
+    def step(name: str) -> None:
+        if name == "after signals.decode can" and not begun:
+            begun.append(name)
+            with ThreadPoolExecutor(1) as thread:  # it needs an event loop of its own
+                thread.submit(runs.decode, lake, known).result()
+
+    with pytest.raises(Fatal, match="has taken over"):
+        spark_runs.decode(spark, lake.folder, known, step=step)
+    assert lake.signals() == lake.expected(known)

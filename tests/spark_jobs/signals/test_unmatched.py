@@ -1,20 +1,16 @@
-"""Why no frame matches a message. No Spark is started, except to count the frames of a lake."""
+"""Why no frame matches a message. Spark is used only to count the frames of a lake."""
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pcaplake.signals import Databases
-from pcaplake.signals.frames import group_by_id
-from pcaplake.spark_jobs.signals import SignalOptions, run
-from pcaplake.spark_jobs.signals.frame_counts import count_frames
 from pcaplake.worker.signals.unmatched import FrameCount, UnmatchedFrames, explain_unmatched
-from tests.signals.j1939_files import transported
 from tests.signals.lakes import SignalLake
+from tests.spark_jobs.signals.runs import decode
 
 HEADER = 'VERSION ""\nBU_: A\n'
 SIGNAL = ' SG_ x : 0|8@1+ (1,0) [0|255] "" A\n'
@@ -102,25 +98,13 @@ class TestHints:
 
 def test_the_report_of_a_run_that_decodes_nothing(spark: Any, tmp_path: Path) -> None:
     lake = SignalLake(tmp_path / "lake")
-    lake.can(30)
+    lake.can(20)
+    lake.can(10)
     lake.lin(7)
-    said: list[str] = []
-    options = SignalOptions(databases=described(tmp_path, others=dbc(0x1)))  # the frames have the id 0x100
-    report = run(spark, str(lake.folder), options, say=said.append)
+    report = decode(spark, lake.folder, described(tmp_path, others=dbc(0x1)))  # the frames have the id 0x100
     assert report.rows == 0
     assert report.unmatched is not None
     assert report.unmatched.frames == {"can_frames": {"1": 30}, "lin_frames": {"doors": 7}}
     assert report.unmatched.unknown_ids == 2
-    assert said[-1].startswith("hint: 1 id found with the bytes in the other order")
-    right = SignalOptions(databases=described(tmp_path, others=dbc(0x100)))
-    assert run(spark, str(lake.folder), right).unmatched is None
-    # identifiers of messages of several J1939 frames are computed, here in SQL
-    lake.append("j1939_messages", [*transported(8), *transported(3, packets=None)])
-    table = lake.table("j1939_messages").combine_chunks()
-    expected = {number: len(rows) for batch in table.to_batches() for *_, number, rows in group_by_id("j1939", batch)}
-    counts = [count for count in count_frames(spark, str(lake.folder)) if count.kind == "j1939"]
-    found: Counter[int] = Counter()
-    for count in counts:
-        assert count.extended
-        found[count.id] += count.frames
-    assert found == expected
+    assert report.unmatched.hints[0].startswith("1 id found with the bytes in the other order")
+    assert decode(spark, lake.folder, described(tmp_path, others=dbc(0x100))).unmatched is None

@@ -30,7 +30,6 @@ from pcaplake.worker.ingest.rebuild_files import read_same_content
 from pcaplake.worker.lake.config import Creation, LakeConfig
 from pcaplake.worker.lake.lake import Lake
 from pcaplake.worker.lake.records import Capture
-from pcaplake.worker.lake.signal_tables import state_folder
 from pcaplake.worker.lake.staging.window import Window
 from pcaplake.worker.runtime import Runtime
 from tests.worker import lakes
@@ -360,22 +359,17 @@ async def test_a_capture_that_a_version_could_not_read_is_quarantined_no_longer(
     assert read_rows(lake) == read_rows(other)
 
 
-@pytest.mark.parametrize("lost", ["profile", "raw", "signals"])
+@pytest.mark.parametrize("lost", ["profile", "raw"])
 async def test_what_would_be_lost_is_refused(lost: str, tmp_path: Path) -> None:
     lake, paths = tmp_path / "lake", write_captures(tmp_path / "in", 2)
     await ingest(lake, paths, Reader(profile=OLD, decoder_version="1", now=lambda: 0.0, raw=True))
-    if lost == "signals":
-        write_deltalake(lake / "signals", pa.table({"capture_id": ["a"]}))
-        (lake / state_folder(0)).mkdir(parents=True)
-        (lake / state_folder(0) / "state.json").write_text('{"format": 1}')  # of the Spark job
     how = Reader(profile=Profile() if lost == "profile" else NEW, decoder_version="1", now=lambda: 0.0)
     before = read_rows(lake)
-    tally = await ingest(lake, paths, how, reread=True, accept_loss=lost == "signals")
+    tally = await ingest(lake, paths, how, reread=True)
     assert (tally.reread, tally.other_profile) == (0, 2)
-    assert {"profile": "(old@", "raw": "--raw", "signals": "pcaplake-spark replace"}[lost] in tally.not_reread
+    assert {"profile": "(old@", "raw": "--raw"}[lost] in tally.not_reread
     assert read_rows(lake) == before
-    if lost != "signals":
-        assert (await ingest(lake, paths, how, reread=True, accept_loss=True)).reread == 2
+    assert (await ingest(lake, paths, how, reread=True, accept_loss=True)).reread == 2
 
 
 async def test_columns_of_others_and_odd_partitions_are_copied(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from pcaplake.worker.signals.output import RUN_APP
 from pcaplake.worker.signals.run import Options, SignalsRun
 from tests.signals.databases import A_DBC, TWO_BUSES, databases
 from tests.signals.lakes import SignalLake
+from tests.worker.adapters.faults import Killed
 from tests.worker.lakes import forget_bounds
 from tests.worker.signals.runs import decode
 
@@ -254,16 +255,28 @@ class TestOneProgramAtATime:
         assert begun
         assert lake.signals() == lake.expected(known)
 
-    def test_a_lake_of_the_spark_job_is_refused(self, lake: SignalLake, known: Databases) -> None:
+    def test_a_lake_of_an_older_spark_job(self, lake: SignalLake, known: Databases) -> None:
+        """It has no id and no position: the rows stay until their frames are decoded again, day by day."""
         fill(lake)
-        (lake.folder / STATE / "0").mkdir(parents=True)
-        (lake.folder / STATE / "0" / "state.json").write_text('{"format": 1, "buses": {}, "wide": {}}')
-        with pytest.raises(Fatal, match=r"decoded by the Spark job .* delete the folder"):
-            decode(lake, known)
-        (lake.folder / STATE / "0" / "state.json").rename(lake.folder / STATE / "0" / "checkpoint")
-        with pytest.raises(Fatal, match="decoded by the Spark job"):
-            decode(lake, known)
-        assert not (lake.folder / "signals").exists()
+        decode(lake, known)
+        state = lake.folder / STATE / "0" / "state.json"
+        content = json.loads(state.read_text())
+        state.write_text(json.dumps({"format": 1, "buses": content["buses"], "wide": {}}))
+        (lake.folder / STATE / "0" / "can").mkdir()  # a checkpoint
+        rows = lake.signals()
+        lake.can(3)
+        DeltaTable(str(lake.folder / "can_frames")).delete("packet_no = 1")
+
+        def step(name: str) -> None:
+            if name == "after signals.begin":
+                assert lake.signals() == rows
+                raise Killed
+
+        with pytest.raises(Killed):
+            decode(lake, known, step)
+        decode(lake, known)
+        assert lake.signals() == lake.expected(known)
+        assert decode(lake, known).rows == 0
 
     def test_a_damaged_state_is_refused(self, lake: SignalLake, known: Databases) -> None:
         fill(lake)

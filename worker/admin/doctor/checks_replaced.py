@@ -14,7 +14,6 @@ from pcaplake.worker.lake.commit.swaps import read_notes
 from pcaplake.worker.lake.current_captures import find_current
 from pcaplake.worker.lake.delta.log_store import LogStore
 from pcaplake.worker.lake.ledger.sqlite import SqliteLedger
-from pcaplake.worker.lake.signal_tables import is_served_by_spark
 from pcaplake.worker.plain_text import counted
 from pcaplake.worker.signals.outdated import find_outdated_signals
 
@@ -93,13 +92,11 @@ async def check_swapped_rows(case: Case) -> list[Finding]:
 
 
 async def check_signals(case: Case) -> list[Finding]:
-    """Say what the next `pcaplake signals` will make again. It looks at new frames when it runs, so these are not listed."""
+    """Say what the next run of `signals` will make again. It looks at new frames when it runs, so these are not listed."""
     log = LogStore(case.store, lock_table=case.lock_table)
     if await log.read_version(SIGNALS) < 0:
         return [ok("the lake has no signals")]
-    if await is_served_by_spark(case.store, await case.generation_in_use()):
-        return [ok("the Spark job decodes the signals, and follows only new frames")]
     outdated = await find_outdated_signals(case.store, log)
     if not outdated:
         return [ok("the signals are those of the frames that were there when they were decoded last")]
-    return [ok(f"{text}: the next run of `pcaplake signals` decodes these frames again") for text in outdated]
+    return [ok(f"{text}: the next run of `signals` decodes these frames again") for text in outdated]
