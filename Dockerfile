@@ -29,6 +29,10 @@ COPY src src
 COPY docs docs
 COPY parser parser
 COPY signals signals
+COPY common common
+COPY lake lake
+COPY ingest ingest
+COPY derived derived
 COPY worker worker
 COPY spark_jobs spark_jobs
 RUN pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir /wheels .

@@ -5,7 +5,7 @@ SHELL := /bin/sh
 PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
-KERNEL_SOURCES := setup.py $(wildcard tools/kernels/* parser/*.py parser/*/*.py parser/*/*/*.py signals/someip/kernels/*.py worker/lake/parquet/kernels/*.py)
+KERNEL_SOURCES := setup.py $(wildcard tools/kernels/* parser/*.py parser/*/*.py parser/*/*/*.py signals/someip/kernels/*.py lake/parquet/kernels/*.py)
 JARS := $(shell find spark_jobs/logstore/src/main -name '*.java') spark_jobs/pom.xml spark_jobs/logstore/pom.xml
 DEMO_SECONDS ?= 60
 MINUTES ?= 5
@@ -14,7 +14,7 @@ PROCESSES ?= 2
 PYTEST = $(BIN)/pytest --numprocesses $(PROCESSES) --dist loadscope
 LONG := $(BIN)/pytest -o faulthandler_timeout=0
 UPGRADE ?= --upgrade
-VERSION := $(shell sed -n 's/^VERSION = "\(.*\)"/\1/p' worker/__init__.py)
+VERSION := $(shell sed -n 's/^VERSION = "\(.*\)"/\1/p' common/__init__.py)
 PLATFORM = $(if $(PLATFORMS),--platform $(PLATFORMS))
 PUSH ?= --load
 
@@ -101,8 +101,8 @@ bench-spark: setup $(VENV)/.jars ## cost of the Spark jobs while a fleet runs (d
 	$(BIN)/python -m bench.spark
 
 torture: setup $(VENV)/.tools $(VENV)/.jars ## kill an ingest at 200 random moments; run a fleet with every fault on both local AWS engines
-	$(LONG) tests/worker/test_kill.py tests/worker/test_fleet_model.py tests/worker/lake/commit/test_model.py --torture --moments 200 --schedules 20000
-	$(LONG) tests/worker/signals --torture --moments 50
+	$(LONG) tests/worker/test_kill.py tests/worker/test_fleet_model.py tests/lake/commit/test_model.py --torture --moments 200 --schedules 20000
+	$(LONG) tests/derived/signals --torture --moments 50
 	$(MAKE) histories
 	$(LONG) tests/integration --torture
 	$(LONG) tests/spark_jobs --torture
@@ -152,7 +152,7 @@ images: ## build both container images with docker buildx (REGISTRY=host/path, P
 dist: $(VENV)/.installed ## build the sdist and, from it, the wheels for x86_64 and aarch64, in dist/ (docs/releasing.md)
 	$(BIN)/python -m tools.release build
 
-release-check: setup ## check that all files state the version of worker/__init__.py and nothing is uncommitted
+release-check: setup ## check that all files state the version of common/__init__.py and nothing is uncommitted
 	$(BIN)/python -m tools.release check
 
 lock: ## pin all dependencies again, with hashes (UPGRADE= keeps pins that are still valid)
@@ -164,6 +164,6 @@ lock: ## pin all dependencies again, with hashes (UPGRADE= keeps pins that are s
 clean: ## delete all build products and demo data, but not your lakes and captures
 	rm -rf $(VENV) build dist core/*.so demo bench-data .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	rm -rf *.egg-info
-	find parser signals worker spark_jobs src tests bench docs -name __pycache__ -type d -prune -exec rm -rf {} +
+	find parser signals common lake ingest derived worker spark_jobs src tests bench docs -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .PHONY: help setup unit k8s-bin test-k8s test-stores dist release-check images demo demo-fleet docs test check lint types architecture bench bench-guard bench-commit bench-parquet bench-fleet bench-spark jars torture histories soak soak-spark fuzz local-up local-down lock clean

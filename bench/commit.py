@@ -28,8 +28,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake.transaction import AddAction
 
-from pcaplake.worker.lake.delta import AddFile, LogStore, Txn
-from pcaplake.worker.lake.store.store import Store
+from pcaplake.lake.delta import AddFile, LogStore, Txn
+from pcaplake.lake.store.store import Store
 
 STATS = (
     '{"numRecords":262144,"minValues":{"id":%d,"name":"aaaaaaaa"},"maxValues":{"id":%d,"name":"zzzzzzzz"},'

@@ -20,7 +20,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from pcaplake.worker.lake.store.store import Store
+from pcaplake.lake.store.store import Store
 
 from .commit import create_table_with_files
 from .fleet_child import OPTIONS, ChildFailed, ChildProcess, python_module_command

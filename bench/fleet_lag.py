@@ -20,9 +20,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
-from pcaplake.worker.lake.identity import compute_capture_id
-from pcaplake.worker.lake.store.object_store import ObjectStore
-from pcaplake.worker.lake.store.store import Store
+from pcaplake.lake.identity import compute_capture_id
+from pcaplake.lake.store.object_store import ObjectStore
+from pcaplake.lake.store.store import Store
 
 from .fleet_child import OPTIONS
 from .fleet_files import build_tiny_capture

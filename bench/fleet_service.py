@@ -19,8 +19,8 @@ from typing import Any, Self
 
 from obstore.store import HTTPStore
 
-from pcaplake.worker.captures.objects import StoredObjects
-from pcaplake.worker.captures.reference import ObjectRef
+from pcaplake.ingest.captures.objects import StoredObjects
+from pcaplake.ingest.captures.reference import ObjectRef
 from pcaplake.worker.service.notification import build_s3_event
 from pcaplake.worker.service.queue.sqs import SqsQueue
 

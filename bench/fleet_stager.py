@@ -15,13 +15,13 @@ import sys
 import time
 from typing import Any
 
+from pcaplake.ingest.pipeline import Reader
+from pcaplake.lake.config import LakeConfig
+from pcaplake.lake.identity import compute_capture_id
+from pcaplake.lake.lake import Lake
+from pcaplake.lake.records import Capture, Stage
+from pcaplake.lake.shared_tables import SharedTables
 from pcaplake.parser import Profile
-from pcaplake.worker.ingest.pipeline import Reader
-from pcaplake.worker.lake.config import LakeConfig
-from pcaplake.worker.lake.identity import compute_capture_id
-from pcaplake.worker.lake.lake import Lake
-from pcaplake.worker.lake.records import Capture, Stage
-from pcaplake.worker.lake.shared_tables import SharedTables
 
 from .fleet_child import OPTIONS, answer_requests
 from .fleet_files import build_tiny_capture

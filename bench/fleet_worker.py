@@ -27,12 +27,12 @@ from typing import Any
 import uvloop
 from obstore.store import HTTPStore
 
-from pcaplake.worker.captures.objects import StoredObjects
-from pcaplake.worker.captures.range_reader import FetchConfig
-from pcaplake.worker.captures.reference import UNKNOWN_SIZE, ObjectRef
-from pcaplake.worker.captures.source import Sources
+from pcaplake.common.runtime import Runtime
+from pcaplake.ingest.captures.objects import StoredObjects
+from pcaplake.ingest.captures.range_reader import FetchConfig
+from pcaplake.ingest.captures.reference import UNKNOWN_SIZE, ObjectRef
+from pcaplake.ingest.captures.source import Sources
 from pcaplake.worker.config.service_settings import FleetSettings
-from pcaplake.worker.runtime import Runtime
 from pcaplake.worker.service.parts import ServiceParts
 from pcaplake.worker.service.queue import Delivery
 from pcaplake.worker.service.run import build_service_config, open_service_parts

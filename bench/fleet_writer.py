@@ -17,10 +17,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import uvloop
 
-from pcaplake.worker.errors import Retryable
-from pcaplake.worker.lake.delta import AddFile, LogStore
-from pcaplake.worker.lake.delta.lock_table_dynamodb import DynamoLockTable
-from pcaplake.worker.lake.store.store import Store
+from pcaplake.common.errors import Retryable
+from pcaplake.lake.delta import AddFile, LogStore
+from pcaplake.lake.delta.lock_table_dynamodb import DynamoLockTable
+from pcaplake.lake.store.store import Store
 
 from .fleet_child import OPTIONS, answer_requests
 

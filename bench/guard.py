@@ -22,10 +22,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from pcaplake.lake.parquet import ParquetSink
 from pcaplake.parser import TABLES, open_capture
 from pcaplake.parser.capture.reader import DECODED
 from pcaplake.worker import sample
-from pcaplake.worker.lake.parquet import ParquetSink
 
 from .ingest import list_captures
 

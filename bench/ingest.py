@@ -27,10 +27,10 @@ from typing import Any
 import blake3
 import pyarrow as pa
 
+from pcaplake.lake.parquet import ParquetSink
 from pcaplake.parser import TABLES, open_capture
 from pcaplake.parser.capture.reader import DECODED
 from pcaplake.worker import sample
-from pcaplake.worker.lake.parquet import ParquetSink
 
 from .peers import measure_dpkt_loop, measure_tshark_fields
 

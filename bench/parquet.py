@@ -22,9 +22,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pcaplake.lake.parquet import ParquetSink
 from pcaplake.parser import TABLES, open_capture
 from pcaplake.parser.capture.reader import DECODED
-from pcaplake.worker.lake.parquet import ParquetSink
 
 from .ingest import list_captures, make_captures
 

@@ -18,12 +18,12 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pyarrow as pa
 
+from pcaplake.lake.lake import Lake
+from pcaplake.lake.records import Capture
 from pcaplake.parser.schemas import TABLES
 from pcaplake.spark_jobs.common.lake_tables import read_table
 from pcaplake.spark_jobs.compact import job as compact
 from pcaplake.spark_jobs.compact.plan import CompactOptions
-from pcaplake.worker.lake.lake import Lake
-from pcaplake.worker.lake.records import Capture
 from tests.spark_jobs.tables import files_read
 
 from .spark import SparkBench, format_markdown_table

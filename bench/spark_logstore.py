@@ -13,10 +13,10 @@ from typing import Any
 
 from deltalake import DeltaTable
 
-from pcaplake.worker.lake.delta import LogStore
+from pcaplake.lake.delta import LogStore
 from tests.integration.fault_proxy import FaultProxy
+from tests.lake.delta.deltas import add
 from tests.spark_jobs.tables import Shared
-from tests.worker.lake.delta.deltas import add
 
 from .spark import SparkBench, format_markdown_table, format_median_range
 

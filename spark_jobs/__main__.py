@@ -12,8 +12,8 @@ from typing import Final
 
 import typer
 
+from pcaplake.common.supported_system import describe_unsupported_system
 from pcaplake.worker.command_options import PlainCommand, mark_examples
-from pcaplake.worker.supported_system import describe_unsupported_system
 
 JOBS: Final = ("compact", "vacuum", "backfill", "signals", "replace", "quality")
 USAGE: Final = 2

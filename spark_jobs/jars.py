@@ -18,9 +18,9 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from pcaplake.common.errors import Fatal
+from pcaplake.common.plain_text import visible
 from pcaplake.worker.config.environment import PREFIX, read_variable
-from pcaplake.worker.errors import Fatal
-from pcaplake.worker.plain_text import visible
 
 HERE = Path(__file__).parent
 LOG_STORE = HERE / "logstore"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pcaplake.worker import retry
+from pcaplake.common import retry
 
 
 def hardly_wait(patch: pytest.MonkeyPatch) -> None:

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.derived.signals import signals_mutants
+from tests.lake import compaction_mutants, correction_mutants, guard_mutants
+from tests.lake.commit import committer_mutants
+from tests.lake.delta import file_mutants, foreign_mutants, lock_table_mutants
 from tests.mutants import Mutant, marks
 from tests.parser import declaration_mutants, kernel_mutants, learned_mutants, pairing_mutants, reassembly_mutants
 from tests.signals import frame_mutants
 from tests.signals.someip import payload_mutants
-from tests.worker.lake import compaction_mutants, correction_mutants, guard_mutants
-from tests.worker.lake.commit import committer_mutants
-from tests.worker.lake.delta import file_mutants, foreign_mutants, lock_table_mutants
 from tests.worker.model import mutants as fleet_mutants
-from tests.worker.signals import signals_mutants
 from tools import ROOMS
 
 ROOT = Path(__file__).parents[1]

@@ -9,11 +9,11 @@ import sys
 
 import pyarrow as pa
 
+from pcaplake.lake.delta.schema import to_delta_struct
 from pcaplake.parser import descriptions
 from pcaplake.parser.schemas import TABLES
 from pcaplake.signals import descriptions as signal_descriptions
 from pcaplake.signals.tables import CATALOG, CATALOG_SCHEMA, SIGNALS, SIGNALS_SCHEMA
-from pcaplake.worker.lake.delta.schema import to_delta_struct
 
 INTRODUCTION = """\
 # Tables and columns

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import yaml
 
-from pcaplake.worker import VERSION
+from pcaplake.common import VERSION
 from tools import ROOMS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -56,13 +56,13 @@ def build_wheel(folder: Path, machine: str | None = None) -> Path:
 
 
 def stated_versions() -> dict[str, str]:
-    """The version in each file that states it; the build reads that of worker/__init__.py."""
+    """The version in each file that states it; the build reads that of common/__init__.py."""
     chart = yaml.safe_load((ROOT / "helm" / "pcaplake" / "Chart.yaml").read_text())
     released = re.search(r"^## (?!Unreleased)\[?([^\]\s]+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
     pom = (ROOT / "spark_jobs" / "logstore" / "pom.xml").read_text()
     logstore = re.search(r"<artifactId>logstore</artifactId><version>([^<]+)</version>", pom)
     return {
-        "worker/__init__.py (VERSION)": VERSION,
+        "common/__init__.py (VERSION)": VERSION,
         "helm/pcaplake/Chart.yaml (version)": chart["version"],
         "helm/pcaplake/Chart.yaml (appVersion)": chart["appVersion"],
         "spark_jobs/logstore/pom.xml": logstore[1] if logstore else "none",

@@ -8,8 +8,8 @@ import os
 import sys
 from typing import NoReturn
 
+from pcaplake.common.supported_system import describe_unsupported_system
 from pcaplake.worker.config.environment import disable_pydantic_plugins, limit_numpy_threads
-from pcaplake.worker.supported_system import describe_unsupported_system
 
 FATAL, INTERRUPTED = 3, 130
 

@@ -13,12 +13,13 @@ import sys
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from typing import IO, TYPE_CHECKING, Any
 
-from .background import run_in_background
+from pcaplake.common.background import run_in_background
+from pcaplake.common.output_streams import drop_output as drop_output
+from pcaplake.common.output_streams import format_table, write_line
+from pcaplake.common.plain_text import to_json, visible
+from pcaplake.common.stderr import log_warnings
+
 from .config.environment import is_terminal_forced
-from .output_streams import drop_output as drop_output
-from .output_streams import format_table, write_line
-from .plain_text import to_json, visible
-from .stderr import log_warnings
 
 if TYPE_CHECKING:
     from .rich_console import err as err

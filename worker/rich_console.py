@@ -12,8 +12,8 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from .output_streams import drop_output, format_cell, is_numeric
-from .plain_text import visible
+from pcaplake.common.output_streams import drop_output, format_cell, is_numeric
+from pcaplake.common.plain_text import visible
 
 
 class RichConsole(Console):

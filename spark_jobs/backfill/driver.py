@@ -16,18 +16,18 @@ from fnmatch import fnmatchcase
 from functools import partial
 from typing import Any, TypeVar
 
+from pcaplake.common.background import run_in_background
+from pcaplake.common.retry import outlast_outage
+from pcaplake.ingest.captures.objects import Changed, Gone
+from pcaplake.ingest.captures.reference import UNKNOWN_SIZE, ObjectRef, capture_from_reference, is_remote_uri
+from pcaplake.ingest.captures.source import Sources
+from pcaplake.ingest.pipeline import Reader
+from pcaplake.ingest.rebuild_files import CaptureSource
+from pcaplake.ingest.restage import restage_captures
+from pcaplake.ingest.stager import CaptureStager, Result, StagerConfig
+from pcaplake.lake.lake import Lake
+from pcaplake.lake.records import Capture
 from pcaplake.spark_jobs.common.event_loop import running_loop
-from pcaplake.worker.background import run_in_background
-from pcaplake.worker.captures.objects import Changed, Gone
-from pcaplake.worker.captures.reference import UNKNOWN_SIZE, ObjectRef, capture_from_reference, is_remote_uri
-from pcaplake.worker.captures.source import Sources
-from pcaplake.worker.ingest.pipeline import Reader
-from pcaplake.worker.ingest.rebuild_files import CaptureSource
-from pcaplake.worker.ingest.restage import restage_captures
-from pcaplake.worker.ingest.stager import CaptureStager, Result, StagerConfig
-from pcaplake.worker.lake.lake import Lake
-from pcaplake.worker.lake.records import Capture
-from pcaplake.worker.retry import outlast_outage
 from pcaplake.worker.service.announce import announce_captures as announce_in_queue
 from pcaplake.worker.service.queue import Queue
 

@@ -17,21 +17,21 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from pcaplake.worker import VERSION
-from pcaplake.worker.captures.reference import ObjectRef
-from pcaplake.worker.captures.source import Sources
+from pcaplake.common import VERSION
+from pcaplake.common.errors import Fatal, Retryable
+from pcaplake.common.retry import backoff, outlast_outage
+from pcaplake.ingest.captures.reference import ObjectRef
+from pcaplake.ingest.captures.source import Sources
+from pcaplake.ingest.pipeline import Reader
+from pcaplake.ingest.rebuild_files import CaptureSource
+from pcaplake.ingest.stager import CaptureStager, Request, Result, StagerConfig
+from pcaplake.ingest.stager import Outcome as Staging
+from pcaplake.lake.config import LakeConfig
+from pcaplake.lake.lake import Lake
+from pcaplake.lake.shared_tables import SharedTables
+from pcaplake.lake.store.store import Store
 from pcaplake.worker.config.routes import Routes
 from pcaplake.worker.config.service_settings import FleetSettings
-from pcaplake.worker.errors import Fatal, Retryable
-from pcaplake.worker.ingest.pipeline import Reader
-from pcaplake.worker.ingest.rebuild_files import CaptureSource
-from pcaplake.worker.ingest.stager import CaptureStager, Request, Result, StagerConfig
-from pcaplake.worker.ingest.stager import Outcome as Staging
-from pcaplake.worker.lake.config import LakeConfig
-from pcaplake.worker.lake.lake import Lake
-from pcaplake.worker.lake.shared_tables import SharedTables
-from pcaplake.worker.lake.store.store import Store
-from pcaplake.worker.retry import backoff, outlast_outage
 
 log = logging.getLogger(__name__)
 SLOTS = 4  # captures open at once; a remote one has up to 32 MB in memory

@@ -20,9 +20,9 @@ from urllib.parse import unquote_plus
 import pyarrow.orc as orc
 import pyarrow.parquet as pq
 
-from pcaplake.worker.captures.reference import UNKNOWN_SIZE, ObjectRef, epoch_ms
-from pcaplake.worker.captures.source import Sources
-from pcaplake.worker.errors import Fatal
+from pcaplake.common.errors import Fatal
+from pcaplake.ingest.captures.reference import UNKNOWN_SIZE, ObjectRef, epoch_ms
+from pcaplake.ingest.captures.source import Sources
 
 _ARCHIVES = frozenset({"GLACIER", "DEEP_ARCHIVE"})
 _PAGE = 1000

@@ -19,15 +19,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pcaplake.common.errors import Fatal
+from pcaplake.common.plain_text import counted
+from pcaplake.common.stderr import say as say_line
+from pcaplake.ingest.captures.reference import is_remote_uri
 from pcaplake.spark_jobs.common import job
 from pcaplake.spark_jobs.common.interruptible import run_interruptible
 from pcaplake.spark_jobs.common.progress import report_tasks
-from pcaplake.worker.captures.reference import is_remote_uri
 from pcaplake.worker.config.service_settings import FleetSettings
 from pcaplake.worker.config.settings import WrongSetting, parse_seconds, parse_size
-from pcaplake.worker.errors import Fatal
-from pcaplake.worker.plain_text import counted
-from pcaplake.worker.stderr import say as say_line
 
 from .driver import Driver, Wave, balance_by_size, open_driver
 from .executor import OutcomeCounts, Work, stage_partitions

@@ -12,14 +12,14 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from pcaplake.common.errors import Fatal
+from pcaplake.ingest.captures.discovery import NotThere, find_captures
+from pcaplake.ingest.captures.reference import UNKNOWN_SIZE, ObjectRef, is_remote_uri
+from pcaplake.ingest.captures.source import Sources
+from pcaplake.lake.identity import local_file_uri
 from pcaplake.worker.admin.aws_clients import Clients
 from pcaplake.worker.admin.replay import listing
-from pcaplake.worker.captures.discovery import NotThere, find_captures
-from pcaplake.worker.captures.reference import UNKNOWN_SIZE, ObjectRef, is_remote_uri
-from pcaplake.worker.captures.source import Sources
 from pcaplake.worker.config.s3_prefixes import parse_place
-from pcaplake.worker.errors import Fatal
-from pcaplake.worker.lake.identity import local_file_uri
 
 from .inventory import ListedObject, read_inventory
 

@@ -1,18 +1,18 @@
 """Completes the statistics of files that a job of Spark wrote.
 
 Spark writes no bounds of booleans, and a text for a NaN. Readers that take a missing bound for null find no row of such a
-file with a filter on that column (worker/lake/corrections.py), so the job that wrote it corrects it.
+file with a filter on that column (lake/corrections.py), so the job that wrote it corrects it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from pcaplake.common.errors import PcaplakeError
+from pcaplake.lake.corrections import FileCorrector
+from pcaplake.lake.delta.log_store import LogStore
+from pcaplake.lake.store.store import Store
 from pcaplake.worker.config.service_settings import FleetSettings
-from pcaplake.worker.errors import PcaplakeError
-from pcaplake.worker.lake.corrections import FileCorrector
-from pcaplake.worker.lake.delta.log_store import LogStore
-from pcaplake.worker.lake.store.store import Store
 
 from .event_loop import run_request
 from .lock_table import open_lock_table

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 from tenacity import RetryCallState, retry_if_exception_type
 
-from pcaplake.worker import retry
-from pcaplake.worker.errors import Retryable
+from pcaplake.common import retry
+from pcaplake.common.errors import Retryable
 
 from .lake_tables import table_path
 

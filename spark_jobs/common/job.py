@@ -34,6 +34,10 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 from typer.exceptions import TyperException
 
+from pcaplake.common.errors import Fatal, PcaplakeError, WrongChoice
+from pcaplake.common.plain_text import to_json
+from pcaplake.common.stderr import log_warnings, say
+from pcaplake.lake.store.store import Store
 from pcaplake.parser import ProfileError
 from pcaplake.signals.errors import DatabaseError
 from pcaplake.worker.command_options import expand_options, explain_usage_error
@@ -41,10 +45,6 @@ from pcaplake.worker.config.environment import is_debug_enabled
 from pcaplake.worker.config.service_settings import FleetSettings
 from pcaplake.worker.config.settings import WrongSetting, parse_pairs
 from pcaplake.worker.config.unknown_variables import describe_unknown_variables
-from pcaplake.worker.errors import Fatal, PcaplakeError, WrongChoice
-from pcaplake.worker.lake.store.store import Store
-from pcaplake.worker.plain_text import to_json
-from pcaplake.worker.stderr import log_warnings, say
 
 from . import session
 from .lake_tables import table_path

@@ -13,8 +13,8 @@ from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 
+from pcaplake.common.errors import Fatal
 from pcaplake.worker.config.environment import read_java_home
-from pcaplake.worker.errors import Fatal
 
 from .spark_errors import summarize_error
 

@@ -1,6 +1,6 @@
 """Paths of a lake's tables as Spark spells them, and reading the tables.
 
-All writers share one spelling of a lake on S3 (`pcaplake.worker.lake.delta.lock_table.TablePath`). A table that does not
+All writers share one spelling of a lake on S3 (`pcaplake.lake.delta.lock_table.TablePath`). A table that does not
 exist yet reads as an empty one.
 """
 
@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from pcaplake.common.errors import Fatal
+from pcaplake.lake.delta.lock_table import TablePath
+from pcaplake.lake.delta.schema import to_delta_struct
+from pcaplake.lake.store.store import Store
 from pcaplake.parser.schemas import TABLES
-from pcaplake.worker.errors import Fatal
-from pcaplake.worker.lake.delta.lock_table import TablePath
-from pcaplake.worker.lake.delta.schema import to_delta_struct
-from pcaplake.worker.lake.store.store import Store
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

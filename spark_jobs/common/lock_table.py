@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from pcaplake.lake.delta.lock_table import LockTable
+from pcaplake.lake.store.store import Store
 from pcaplake.worker.config.service_settings import FleetSettings
-from pcaplake.worker.lake.delta.lock_table import LockTable
-from pcaplake.worker.lake.store.store import Store
 
 
 @asynccontextmanager
@@ -16,7 +16,7 @@ async def open_lock_table(settings: FleetSettings, store: Store) -> AsyncIterato
     if store.local is not None or settings.log_store != "dynamodb":
         yield None
         return
-    from pcaplake.worker.lake.delta.lock_table_dynamodb import DynamoLockTable
+    from pcaplake.lake.delta.lock_table_dynamodb import DynamoLockTable
 
     lock_table = await DynamoLockTable.open(settings.lock_table, region=settings.region)
     try:

@@ -1,6 +1,6 @@
 """What maintenance jobs share: the live files of a table, the tables of a lake, and the property that protects a log.
 
-Only the committer cleans a table's log (worker/lake/delta/checkpoint.py says in which order and why). Spark would clean it
+Only the committer cleans a table's log (lake/delta/checkpoint.py says in which order and why). Spark would clean it
 too, whenever it writes a version that is a multiple of `delta.checkpointInterval`, and no session setting prevents that; the
 table's property decides. So the worker creates tables with `delta.enableExpiredLogCleanup` = false, which every Delta writer
 obeys, and `disable_log_cleanup` sets it on tables that were created by others.
@@ -16,12 +16,12 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
+from pcaplake.common.errors import Fatal, WrongChoice
+from pcaplake.lake.delta.properties import PROPERTIES
+from pcaplake.lake.identity import read_identity
+from pcaplake.lake.store.store import Store
 from pcaplake.parser.schemas import TABLES
 from pcaplake.suggestions import suggest_name
-from pcaplake.worker.errors import Fatal, WrongChoice
-from pcaplake.worker.lake.delta.properties import PROPERTIES
-from pcaplake.worker.lake.identity import read_identity
-from pcaplake.worker.lake.store.store import Store
 
 from .event_loop import run_request
 from .sql import delta_table

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from pcaplake.worker.plain_text import counted
+from pcaplake.common.plain_text import counted
 
 LOOK_SECONDS = 5.0
 

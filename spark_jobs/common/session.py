@@ -16,6 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from pcaplake.common.errors import Fatal
+from pcaplake.lake import identity
+from pcaplake.lake.store.store import Store
 from pcaplake.spark_jobs import jars
 from pcaplake.worker.config.environment import (
     SAFE_PATH,
@@ -24,9 +27,6 @@ from pcaplake.worker.config.environment import (
     set_spark_python,
 )
 from pcaplake.worker.config.service_settings import FleetSettings
-from pcaplake.worker.errors import Fatal
-from pcaplake.worker.lake import identity
-from pcaplake.worker.lake.store.store import Store
 
 from . import jvm
 from .delta_writes import PARQUET_SETTINGS
@@ -184,9 +184,9 @@ async def _verify_lock_table(settings: FleetSettings, stores: Sequence[Store], l
             ledgers[store.uri] = lake_identity[0]
     if not locked:
         return None
-    from pcaplake.worker.lake.delta.lock_table_dynamodb import DynamoLockTable
-    from pcaplake.worker.lake.ledger.dynamodb import DynamoLedger
-    from pcaplake.worker.lake.shared_tables import SharedTables
+    from pcaplake.lake.delta.lock_table_dynamodb import DynamoLockTable
+    from pcaplake.lake.ledger.dynamodb import DynamoLedger
+    from pcaplake.lake.shared_tables import SharedTables
 
     async with await SharedTables.open(
         settings.ledger_table, settings.lock_table, region=settings.region

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pcaplake.common.plain_text import counted
+from pcaplake.lake.store.store import Store
 from pcaplake.spark_jobs.common import job
 from pcaplake.spark_jobs.common.corrections import correct_written_files
 from pcaplake.spark_jobs.common.delta_writes import PARQUET_SETTINGS, conflict_exceptions, session_settings
@@ -22,8 +24,6 @@ from pcaplake.spark_jobs.common.interruptible import run_interruptible
 from pcaplake.spark_jobs.common.lake_tables import table_path
 from pcaplake.spark_jobs.common.maintenance import TableSnapshot, disable_log_cleanup, no_lake_error, read_snapshots
 from pcaplake.worker.config.settings import WrongSetting, parse_size
-from pcaplake.worker.lake.store.store import Store
-from pcaplake.worker.plain_text import counted
 
 from .plan import CompactOptions, Partition, check_options, choose_partitions, partition_predicate, summarize_partitions
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pcaplake.common.errors import Fatal
+from pcaplake.lake.config import LakeConfig
 from pcaplake.spark_jobs.common.maintenance import TABLE_NAMES, TableSnapshot
 from pcaplake.spark_jobs.common.sql import text_literal
 from pcaplake.worker.config.settings import WrongSetting
-from pcaplake.worker.errors import Fatal
-from pcaplake.worker.lake.config import LakeConfig
 
 Value = str | int | bool | datetime.date | None
 

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from pcaplake.lake.records import SIGHTINGS
 from pcaplake.parser import Profile
 from pcaplake.parser.schemas import TABLES
 from pcaplake.worker.config.settings import parse_seconds, parse_size
-from pcaplake.worker.lake.records import SIGHTINGS
 
 PERMISSIVE, DROPMALFORMED, FAILFAST = "PERMISSIVE", "DROPMALFORMED", "FAILFAST"
 STORAGE = "storage."

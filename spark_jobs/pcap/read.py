@@ -18,18 +18,18 @@ import pyarrow as pa
 from blake3 import blake3
 from pyspark.sql.types import StructType
 
+from pcaplake.common import VERSION
+from pcaplake.ingest.captures.reference import ObjectRef
+from pcaplake.ingest.captures.source import LocalFile, RemoteFile, Sources
+from pcaplake.ingest.open_rows import RowWindow
+from pcaplake.ingest.pipeline import Reader
+from pcaplake.lake.identity import compute_capture_id
+from pcaplake.lake.records import Capture
 from pcaplake.parser import CaptureError, Profile, ReadOptions, open_capture
 from pcaplake.parser.arrow_types import convert_batch
 from pcaplake.parser.capture.reader import DECODED, Summary
 from pcaplake.parser.capture.recognition import should_be_capture
 from pcaplake.spark_jobs.common.event_loop import running_loop
-from pcaplake.worker import VERSION
-from pcaplake.worker.captures.reference import ObjectRef
-from pcaplake.worker.captures.source import LocalFile, RemoteFile, Sources
-from pcaplake.worker.ingest.open_rows import RowWindow
-from pcaplake.worker.ingest.pipeline import Reader
-from pcaplake.worker.lake.identity import compute_capture_id
-from pcaplake.worker.lake.records import Capture
 
 from .filters import Predicate, filter_batch, may_match
 from .options import DROPMALFORMED, FAILFAST, PERMISSIVE

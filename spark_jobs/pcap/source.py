@@ -28,8 +28,8 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from pcaplake.ingest.captures.reference import UNKNOWN_SIZE, ObjectRef
 from pcaplake.parser import Profile
-from pcaplake.worker.captures.reference import UNKNOWN_SIZE, ObjectRef
 
 from .filters import split_pushed_filters
 from .options import PERMISSIVE, PcapOptions, resolve_profile

@@ -18,9 +18,9 @@ from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from typing import Any
 
-from pcaplake.worker.captures.discovery import NotThere, find_captures
-from pcaplake.worker.captures.reference import ObjectRef, is_remote_uri
-from pcaplake.worker.captures.source import Sources
+from pcaplake.ingest.captures.discovery import NotThere, find_captures
+from pcaplake.ingest.captures.reference import ObjectRef, is_remote_uri
+from pcaplake.ingest.captures.source import Sources
 
 from .options import PcapOptions
 

@@ -12,11 +12,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pcaplake.common.plain_text import counted
+from pcaplake.lake.records import SIGHTINGS
 from pcaplake.parser.schemas import TABLES
 from pcaplake.spark_jobs.common.lake_tables import read_table, union_frames
 from pcaplake.worker.config.settings import WrongSetting
-from pcaplake.worker.lake.records import SIGHTINGS
-from pcaplake.worker.plain_text import counted
 
 from .report import TOTAL, QualityFinding
 

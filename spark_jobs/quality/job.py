@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pcaplake.common.errors import Fatal
 from pcaplake.spark_jobs.common import job
 from pcaplake.spark_jobs.common.corrections import correct_written_files
 from pcaplake.spark_jobs.common.interruptible import run_interruptible
@@ -22,7 +23,6 @@ from pcaplake.spark_jobs.common.lake_tables import table_exists, table_path, to_
 from pcaplake.spark_jobs.common.maintenance import no_lake_error
 from pcaplake.spark_jobs.common.progress import report_tasks
 from pcaplake.worker.config.settings import WrongSetting
-from pcaplake.worker.errors import Fatal
 
 from .findings import Findings, QualityOptions
 from .page import render_page

@@ -10,7 +10,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from pcaplake.worker.plain_text import visible
+from pcaplake.common.plain_text import visible
 
 from .plots import SERIES, plot_horizontal_bars, plot_stacked_columns
 from .report import ALARMING, SECTIONS, QualityFinding, QualityReport

@@ -17,7 +17,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from pcaplake.worker.plain_text import visible
+from pcaplake.common.plain_text import visible
 
 SERIES = 7
 _FG, _LINE = "#010101", "#020202"

@@ -14,22 +14,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pcaplake.common import VERSION
+from pcaplake.common.errors import Fatal
+from pcaplake.ingest.captures.source import Sources
+from pcaplake.lake.identity import local_file_uri
+from pcaplake.lake.ledger import COMMITTED
+from pcaplake.lake.records import Capture
+from pcaplake.lake.store.store import Store
 from pcaplake.parser.capture.reader import DECODED
 from pcaplake.spark_jobs.backfill.driver import Driver
 from pcaplake.spark_jobs.backfill.executor import Work
 from pcaplake.spark_jobs.common.job import NO_LAKE, Invocation
 from pcaplake.spark_jobs.common.lake_tables import read_table, union_frames
 from pcaplake.spark_jobs.common.sql import text_literal
-from pcaplake.worker import VERSION
-from pcaplake.worker.captures.source import Sources
 from pcaplake.worker.config.routes import Route, Routes
 from pcaplake.worker.config.service_settings import FleetSettings
 from pcaplake.worker.config.settings import WrongSetting
-from pcaplake.worker.errors import Fatal
-from pcaplake.worker.lake.identity import local_file_uri
-from pcaplake.worker.lake.ledger import COMMITTED
-from pcaplake.worker.lake.records import Capture
-from pcaplake.worker.lake.store.store import Store
 
 from .executor import CaptureToReplace
 

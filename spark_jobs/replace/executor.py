@@ -10,16 +10,16 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from pcaplake.ingest.captures.objects import Changed, Gone
+from pcaplake.ingest.captures.reference import reference_from_capture
+from pcaplake.ingest.captures.source import Sources
+from pcaplake.ingest.pipeline import Reader
+from pcaplake.ingest.rebuild_files import read_same_content
+from pcaplake.lake.records import Capture
+from pcaplake.lake.staging.window import Window
+from pcaplake.lake.store.store import Store
+from pcaplake.lake.tables import SCHEMAS
 from pcaplake.spark_jobs.backfill.executor import Work
-from pcaplake.worker.captures.objects import Changed, Gone
-from pcaplake.worker.captures.reference import reference_from_capture
-from pcaplake.worker.captures.source import Sources
-from pcaplake.worker.ingest.pipeline import Reader
-from pcaplake.worker.ingest.rebuild_files import read_same_content
-from pcaplake.worker.lake.records import Capture
-from pcaplake.worker.lake.staging.window import Window
-from pcaplake.worker.lake.store.store import Store
-from pcaplake.worker.lake.tables import SCHEMAS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,17 +26,10 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from pcaplake.parser.schemas import TABLES
-from pcaplake.spark_jobs.backfill.driver import open_driver
-from pcaplake.spark_jobs.backfill.executor import Work
-from pcaplake.spark_jobs.common import job
-from pcaplake.spark_jobs.common.corrections import correct_written_files
-from pcaplake.spark_jobs.common.event_loop import run_request
-from pcaplake.spark_jobs.common.interruptible import run_interruptible
-from pcaplake.worker.config.service_settings import FleetSettings
-from pcaplake.worker.config.settings import WrongSetting
-from pcaplake.worker.errors import Fatal
-from pcaplake.worker.lake.commit.swaps import (
+from pcaplake.common.errors import Fatal
+from pcaplake.common.plain_text import counted
+from pcaplake.common.stderr import say as say_line
+from pcaplake.lake.commit.swaps import (
     FOLDER,
     SwapFence,
     delete_outdated_notes,
@@ -46,12 +39,19 @@ from pcaplake.worker.lake.commit.swaps import (
     settle_notes,
     write_note,
 )
-from pcaplake.worker.lake.delta.actions import Txn
-from pcaplake.worker.lake.delta.log_store import LogStore
-from pcaplake.worker.lake.identity import read_identity
-from pcaplake.worker.lake.store.store import Store
-from pcaplake.worker.plain_text import counted
-from pcaplake.worker.stderr import say as say_line
+from pcaplake.lake.delta.actions import Txn
+from pcaplake.lake.delta.log_store import LogStore
+from pcaplake.lake.identity import read_identity
+from pcaplake.lake.store.store import Store
+from pcaplake.parser.schemas import TABLES
+from pcaplake.spark_jobs.backfill.driver import open_driver
+from pcaplake.spark_jobs.backfill.executor import Work
+from pcaplake.spark_jobs.common import job
+from pcaplake.spark_jobs.common.corrections import correct_written_files
+from pcaplake.spark_jobs.common.event_loop import run_request
+from pcaplake.spark_jobs.common.interruptible import run_interruptible
+from pcaplake.worker.config.service_settings import FleetSettings
+from pcaplake.worker.config.settings import WrongSetting
 
 from .choose import NOTHING_TO_REPLACE, choose_captures, load_settings, require_profiles, routes_to_lake
 from .executor import CaptureToReplace, DecodedCapture, decode_captures

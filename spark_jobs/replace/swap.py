@@ -1,6 +1,6 @@
 """Swaps the rows of captures: one transaction in each table, with new rows from the files in the folder of a run.
 
-The rules of a swap (the fence, the notes) are in `pcaplake.worker.lake.commit.swaps`.
+The rules of a swap (the fence, the notes) are in `pcaplake.lake.commit.swaps`.
 """
 
 from __future__ import annotations
@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from pcaplake.lake.commit.overwrite import OPENED
+from pcaplake.lake.commit.replaced import CAPTURES_LAST
+from pcaplake.lake.commit.swaps import SwapFence
+from pcaplake.lake.delta.actions import Txn
 from pcaplake.parser.schemas import TABLES
 from pcaplake.spark_jobs.common.delta_writes import PARQUET_SETTINGS, replace_rows, session_settings
 from pcaplake.spark_jobs.common.event_loop import run_request
 from pcaplake.spark_jobs.common.lake_tables import read_table, table_path, to_spark_schema
 from pcaplake.spark_jobs.common.sql import text_literal
-from pcaplake.worker.lake.commit.overwrite import OPENED
-from pcaplake.worker.lake.commit.replaced import CAPTURES_LAST
-from pcaplake.worker.lake.commit.swaps import SwapFence
-from pcaplake.worker.lake.delta.actions import Txn
 
 from .executor import DecodedCapture
 

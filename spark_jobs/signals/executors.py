@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from pcaplake.common.errors import Fatal, PcaplakeError, Retryable
+from pcaplake.derived.signals.parts import Part, Tools
+from pcaplake.lake.delta.errors import SwapConflict
+from pcaplake.lake.store.store import Store
 from pcaplake.signals.database import Databases
 from pcaplake.spark_jobs.common.spark_errors import is_spark_error, summarize_error
-from pcaplake.worker.errors import Fatal, PcaplakeError, Retryable
-from pcaplake.worker.lake.delta.errors import SwapConflict
-from pcaplake.worker.lake.store.store import Store
-from pcaplake.worker.signals.parts import Part, Tools
 
 if TYPE_CHECKING:
     from pyspark import Broadcast, SparkContext

@@ -12,6 +12,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pcaplake.common.plain_text import counted
+from pcaplake.common.runtime import Runtime
+from pcaplake.derived.signals.command_options import DatabasesFile, WideMessages
+from pcaplake.derived.signals.counts_report import describe_counts
+from pcaplake.derived.signals.report import SignalReport, build_report
+from pcaplake.derived.signals.run import Options, SignalsRun
+from pcaplake.lake.delta.log_store import LogStore
+from pcaplake.lake.store.store import Store
 from pcaplake.signals.database import Databases
 from pcaplake.signals.errors import DatabaseError
 from pcaplake.signals.wide import require_wide_messages
@@ -21,14 +29,6 @@ from pcaplake.spark_jobs.common.lock_table import open_lock_table
 from pcaplake.spark_jobs.common.progress import report_tasks
 from pcaplake.worker.config.service_settings import FleetSettings
 from pcaplake.worker.config.settings import WrongSetting, parse_size
-from pcaplake.worker.lake.delta.log_store import LogStore
-from pcaplake.worker.lake.store.store import Store
-from pcaplake.worker.plain_text import counted
-from pcaplake.worker.runtime import Runtime
-from pcaplake.worker.signals.command_options import DatabasesFile, WideMessages
-from pcaplake.worker.signals.counts_report import describe_counts
-from pcaplake.worker.signals.report import SignalReport, build_report
-from pcaplake.worker.signals.run import Options, SignalsRun
 
 from .executors import Executors, Site
 

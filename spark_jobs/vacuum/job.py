@@ -21,6 +21,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pcaplake.common.errors import Fatal
+from pcaplake.common.plain_text import counted
+from pcaplake.lake.delta.properties import parse_interval
+from pcaplake.lake.maintenance import LEAST_RETENTION_DAYS
+from pcaplake.lake.staging.stage_files import COPY_AFTER_MS, HOUR_MS
+from pcaplake.lake.store.store import Store
 from pcaplake.spark_jobs.common import job
 from pcaplake.spark_jobs.common.delta_writes import session_settings
 from pcaplake.spark_jobs.common.event_loop import run_request
@@ -31,12 +37,6 @@ from pcaplake.spark_jobs.common.sql import delta_table
 from pcaplake.spark_jobs.vacuum.pending_stages import PendingStages, find_pending_stages
 from pcaplake.worker.admin.open_case import Subject
 from pcaplake.worker.config.settings import WrongSetting
-from pcaplake.worker.errors import Fatal
-from pcaplake.worker.lake.delta.properties import parse_interval
-from pcaplake.worker.lake.maintenance import LEAST_RETENTION_DAYS
-from pcaplake.worker.lake.staging.stage_files import COPY_AFTER_MS, HOUR_MS
-from pcaplake.worker.lake.store.store import Store
-from pcaplake.worker.plain_text import counted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from pcaplake.common.errors import Retryable
+from pcaplake.lake.store.store import Store
 from pcaplake.worker.admin.case import Case
 from pcaplake.worker.admin.open_case import Subject, open_case
 from pcaplake.worker.admin.pending_stages import find_tables_to_leave_alone, find_uncommitted_stages
-from pcaplake.worker.errors import Retryable
-from pcaplake.worker.lake.store.store import Store
 
 CLOCK = "_spark/clock"
 

@@ -16,29 +16,29 @@ from typing import TYPE_CHECKING
 from .lazy_names import import_on_use
 
 if TYPE_CHECKING:
+    from .lake.delta import AddFile as AddFile
+    from .lake.delta import LogStore as LogStore
+    from .lake.delta import Txn as Txn
+    from .lake.lake import Lake as Lake
+    from .lake.parquet import delta_statistics as delta_statistics
+    from .lake.store.store import Store as Store
     from .parser import Profile as Profile
     from .parser import ReadOptions as ReadOptions
     from .parser import open_capture as open_capture
     from .signals import read_signals as read_signals
-    from .worker.lake.delta import AddFile as AddFile
-    from .worker.lake.delta import LogStore as LogStore
-    from .worker.lake.delta import Txn as Txn
-    from .worker.lake.lake import Lake as Lake
-    from .worker.lake.parquet import delta_statistics as delta_statistics
-    from .worker.lake.store.store import Store as Store
 
     __version__: str
 
 _MODULES = {
-    "__version__": "worker:VERSION",
-    "AddFile": "worker.lake.delta",
-    "Lake": "worker.lake.lake",
-    "LogStore": "worker.lake.delta",
+    "__version__": "common:VERSION",
+    "AddFile": "lake.delta",
+    "Lake": "lake.lake",
+    "LogStore": "lake.delta",
     "Profile": "parser",
     "ReadOptions": "parser",
-    "Store": "worker.lake.store.store",
-    "Txn": "worker.lake.delta",
-    "delta_statistics": "worker.lake.parquet",
+    "Store": "lake.store.store",
+    "Txn": "lake.delta",
+    "delta_statistics": "lake.parquet",
     "open_capture": "parser",
     "read_signals": "signals",
 }

@@ -8,13 +8,13 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
+from pcaplake.lake.lake import Lake
+from pcaplake.lake.records import Capture
 from pcaplake.parser import descriptions
 from pcaplake.parser.schemas import TABLES
 from pcaplake.signals import descriptions as signal_descriptions
 from pcaplake.signals.tables import CATALOG_SCHEMA, SIGNALS_SCHEMA
 from pcaplake.spark_jobs.common.lake_tables import to_spark_schema
-from pcaplake.worker.lake.lake import Lake
-from pcaplake.worker.lake.records import Capture
 from tools import data_dictionary
 
 ROOT = Path(__file__).parents[2]

@@ -26,7 +26,7 @@ ENTRIES = {
         "pcaplake.signals",
         "pcaplake.signals.read",
         "pcaplake.worker.__main__",
-        "pcaplake.worker.lake.lake",
+        "pcaplake.lake.lake",
         *(f"pcaplake.worker.cli.{command}" for command in SUMMARIES),
     ),
     "aws": ("pcaplake.worker.service.run",),
@@ -45,11 +45,11 @@ EXTRAS_OF_FUNCTIONS = {
     "pcaplake.signals.ldf": "signals",
     "pcaplake.worker.admin.aws_clients": "aws",
     "pcaplake.worker.admin.setup.setup": "aws",
-    "pcaplake.worker.captures.objects_signed": "aws",
-    "pcaplake.worker.lake.dynamodb_table": "aws",
-    "pcaplake.worker.lake.store.credentials": "aws",
+    "pcaplake.ingest.captures.objects_signed": "aws",
+    "pcaplake.lake.dynamodb_table": "aws",
+    "pcaplake.lake.store.credentials": "aws",
     "pcaplake.worker.service.queue.sqs": "aws",
-    "pcaplake.worker.telemetry.traces": "otel",
+    "pcaplake.common.traces": "otel",
 }
 DISTRIBUTIONS = packages_distributions()
 

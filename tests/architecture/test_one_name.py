@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pcaplake.worker import VERSION
+from pcaplake.common import VERSION
 from tools import ROOMS
 
 ROOT = Path(__file__).parents[2]
@@ -51,12 +51,12 @@ def test_modules_of_a_user_do_no_harm(program: str, by_path: bool, strangers: Pa
 
 def test_names_of_the_package_are_what_they_say() -> None:
     import pcaplake
+    from pcaplake.lake.delta import AddFile, LogStore, Txn
+    from pcaplake.lake.lake import Lake
+    from pcaplake.lake.parquet import delta_statistics
+    from pcaplake.lake.store.store import Store
     from pcaplake.parser import Profile, ReadOptions, open_capture
     from pcaplake.signals import read_signals
-    from pcaplake.worker.lake.delta import AddFile, LogStore, Txn
-    from pcaplake.worker.lake.lake import Lake
-    from pcaplake.worker.lake.parquet import delta_statistics
-    from pcaplake.worker.lake.store.store import Store
 
     offered = [getattr(pcaplake, name) for name in pcaplake.__all__]
     want = [AddFile, Lake, LogStore, Profile, ReadOptions, Store, Txn, delta_statistics, open_capture, read_signals]

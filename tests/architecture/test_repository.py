@@ -12,7 +12,7 @@ import pytest
 import yaml
 from packaging.requirements import Requirement
 
-from pcaplake.worker import VERSION
+from pcaplake.common import VERSION
 from tools import release
 
 ROOT = Path(__file__).parents[2]

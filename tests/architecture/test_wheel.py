@@ -102,7 +102,7 @@ def test_each_extra_has_all_that_its_commands_import(wheel: Path, tmp_path: Path
     fleet = {"PCAPLAKE_QUEUE": "q", "PCAPLAKE_LAKE": "s3://lakes/a", "AWS_REGION": "eu-central-1"}
     nobody = {"AWS_ENDPOINT_URL": "http://localhost:9", "AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"}
     imports = {
-        "aws": "pcaplake.worker.service.run, pcaplake.worker.admin.aws_clients, pcaplake.worker.captures.objects_signed",
+        "aws": "pcaplake.worker.service.run, pcaplake.worker.admin.aws_clients, pcaplake.ingest.captures.objects_signed",
         "aws otel": "pcaplake.worker.service.run, opentelemetry.sdk.trace, opentelemetry.exporter.otlp.proto.http.trace_exporter",
         "aws cluster": "pcaplake.worker.kubernetes, pcaplake.worker.kubernetes.operator",
     }

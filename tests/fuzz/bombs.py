@@ -203,12 +203,12 @@ BOMBS: dict[str, Callable[[], bytes]] = {
 # -- reading one ----------------------------------------------------------------------------------------------------------
 def read(path: Path, folder: Path) -> dict[str, Any]:
     """As a worker reads it: rows by table, bytes of Parquet, the most memory beyond that at the start."""
+    from pcaplake.ingest.pipeline import Reader
+    from pcaplake.lake.config import LakeConfig
+    from pcaplake.lake.records import Capture
+    from pcaplake.lake.staging.window import Window
+    from pcaplake.lake.store.store import Store
     from pcaplake.parser import TABLES, Profile, Summary
-    from pcaplake.worker.ingest.pipeline import Reader
-    from pcaplake.worker.lake.config import LakeConfig
-    from pcaplake.worker.lake.records import Capture
-    from pcaplake.worker.lake.staging.window import Window
-    from pcaplake.worker.lake.store.store import Store
 
     reader = Reader(profile=Profile.default(), decoder_version="test", now=lambda: float(T0))
     schemas = {name: spec.schema for name, spec in TABLES.items()}

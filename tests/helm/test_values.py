@@ -13,7 +13,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pcaplake.worker import VERSION
+from pcaplake.common import VERSION
 from pcaplake.worker.config.environment import PREFIX
 from pcaplake.worker.config.routes import Routes, WrongRoutes
 from pcaplake.worker.config.s3_prefixes import find_watched_places

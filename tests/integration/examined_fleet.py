@@ -14,11 +14,11 @@ import deltalake
 import pyarrow as pa
 import pytest
 
-from pcaplake.worker.lake.config import LakeConfig
-from pcaplake.worker.lake.lake import Lake
-from pcaplake.worker.lake.records import Capture
-from pcaplake.worker.lake.shared_tables import SharedTables
-from pcaplake.worker.lake.tables import SCHEMAS
+from pcaplake.lake.config import LakeConfig
+from pcaplake.lake.lake import Lake
+from pcaplake.lake.records import Capture
+from pcaplake.lake.shared_tables import SharedTables
+from pcaplake.lake.tables import SCHEMAS
 from tests.worker.lakes import run
 
 from .conftest import Aws

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, Literal
 
-from pcaplake.worker.errors import OutcomeUnknown, Retryable
-from pcaplake.worker.lake.dynamodb_table import Canceled, DynamoClient, from_attribute_values
-from pcaplake.worker.lake.ledger.dynamodb import DynamoLedger
+from pcaplake.common.errors import OutcomeUnknown, Retryable
+from pcaplake.lake.dynamodb_table import Canceled, DynamoClient, from_attribute_values
+from pcaplake.lake.ledger.dynamodb import DynamoLedger
 from tests.worker.adapters.faults import Killed
 from tests.worker.adapters.memory_store import MemoryStore
 

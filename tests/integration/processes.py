@@ -18,12 +18,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pcaplake.common.errors import PcaplakeError
+from pcaplake.common.runtime import Runtime
+from pcaplake.ingest.captures.source import Sources
 from pcaplake.worker.__main__ import HiddenPackage
-from pcaplake.worker.captures.source import Sources
 from pcaplake.worker.cli import app as cli
 from pcaplake.worker.config.service_settings import FleetSettings
-from pcaplake.worker.errors import PcaplakeError
-from pcaplake.worker.runtime import Runtime
 from pcaplake.worker.service import run as serve
 from tests.worker.adapters.faults import crash_at_step
 

@@ -19,14 +19,14 @@ import aiobotocore.session
 import pytest
 from botocore.retries.standard import ExponentialBackoff
 
-from pcaplake.worker.captures.range_reader import FetchConfig
+from pcaplake.common.meter import SILENT
+from pcaplake.common.runtime import Runtime
+from pcaplake.ingest.captures.range_reader import FetchConfig
+from pcaplake.lake.commit import blocked_tables
+from pcaplake.lake.lake import Lake
+from pcaplake.lake.records import manifest_path
+from pcaplake.lake.store import object_store as lake_store
 from pcaplake.worker.config.service_settings import FleetSettings
-from pcaplake.worker.lake.commit import blocked_tables
-from pcaplake.worker.lake.lake import Lake
-from pcaplake.worker.lake.records import manifest_path
-from pcaplake.worker.lake.store import object_store as lake_store
-from pcaplake.worker.meter import SILENT
-from pcaplake.worker.runtime import Runtime
 from pcaplake.worker.service import run as serve
 from pcaplake.worker.service.service import Service
 from tests.retries import hardly_wait

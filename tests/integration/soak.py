@@ -30,10 +30,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from pcaplake.worker.captures.reference import ObjectRef
+from pcaplake.common.stop_signals import SECOND_SIGNAL
+from pcaplake.ingest.captures.reference import ObjectRef
 from pcaplake.worker.cli import app as cli
 from pcaplake.worker.service.notification import build_s3_event
-from pcaplake.worker.stop_signals import SECOND_SIGNAL
 from tests.integration.faults import FAULTS, MOMENTS, REQUESTS, inject
 from tests.worker.fleets import can_capture
 

@@ -19,9 +19,9 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from pcaplake.worker.lake.commit.overwrite import begin_generation, reserve_generation
-from pcaplake.worker.lake.identity import read_identity
-from pcaplake.worker.lake.store.store import Store
+from pcaplake.lake.commit.overwrite import begin_generation, reserve_generation
+from pcaplake.lake.identity import read_identity
+from pcaplake.lake.store.store import Store
 
 from .stages import LAKE, Books, Stage
 

@@ -26,8 +26,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
-from pcaplake.worker.captures.reference import ObjectRef
-from pcaplake.worker.lake.records import manifest_path
+from pcaplake.ingest.captures.reference import ObjectRef
+from pcaplake.lake.records import manifest_path
 from pcaplake.worker.service.notification import build_s3_event
 from tests.parser import captures
 from tests.worker.fleets import can_capture

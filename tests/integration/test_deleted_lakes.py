@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from pcaplake.worker.errors import Fatal
-from pcaplake.worker.lake.delta.lock_table import Entry, TablePath
+from pcaplake.common.errors import Fatal
+from pcaplake.lake.delta.lock_table import Entry, TablePath
 from tests.worker.fleets import can_capture
 from tests.worker.lakes import run
 

@@ -15,15 +15,15 @@ import aiobotocore.session
 import pytest
 from deltalake import DeltaTable
 
-from pcaplake.worker.errors import Fatal
-from pcaplake.worker.lake.delta import LogStore, TableBlocked, TablePath, Txn
-from pcaplake.worker.lake.delta.lock_table import Entry, LockTable
-from pcaplake.worker.lake.delta.lock_table_dynamodb import DynamoLockTable
-from pcaplake.worker.lake.delta.preflight import check_lock_table
-from pcaplake.worker.lake.store.store import Store
+from pcaplake.common.errors import Fatal
+from pcaplake.lake.delta import LogStore, TableBlocked, TablePath, Txn
+from pcaplake.lake.delta.lock_table import Entry, LockTable
+from pcaplake.lake.delta.lock_table_dynamodb import DynamoLockTable
+from pcaplake.lake.delta.preflight import check_lock_table
+from pcaplake.lake.store.store import Store
+from tests.lake.delta.deltas import SCHEMA, add
+from tests.lake.delta.lock_tables import JAVA, RULES
 from tests.retries import hardly_wait
-from tests.worker.lake.delta.deltas import SCHEMA, add
-from tests.worker.lake.delta.lock_tables import JAVA, RULES
 
 from .conftest import Aws
 from .fault_proxy import Action, FaultProxy, Rule

@@ -16,16 +16,16 @@ from urllib.parse import unquote
 import deltalake
 import pytest
 
+from pcaplake.lake.config import LakeConfig
+from pcaplake.lake.delta.lock_table import Entry, TablePath
+from pcaplake.lake.lake import Lake
+from pcaplake.lake.shared_tables import SharedTables
 from pcaplake.worker.admin.doctor import checks_files
 from pcaplake.worker.admin.doctor.checks_queue import QueueClients
 from pcaplake.worker.admin.doctor.doctor import CHECKS
 from pcaplake.worker.admin.setup.policies import DEAD_LETTERS, LEDGER, Role, Scope, policies
 from pcaplake.worker.admin.setup.queues import Arn
 from pcaplake.worker.config.s3_prefixes import Place
-from pcaplake.worker.lake.config import LakeConfig
-from pcaplake.worker.lake.delta.lock_table import Entry, TablePath
-from pcaplake.worker.lake.lake import Lake
-from pcaplake.worker.lake.shared_tables import SharedTables
 from tests.worker.iam import allows
 from tests.worker.lakes import run
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import pyarrow.compute as pc
 import pytest
 
-from pcaplake.worker.captures.reference import ObjectRef
+from pcaplake.ingest.captures.reference import ObjectRef
 from pcaplake.worker.service.notification import build_s3_event
 from tests.parser import captures
 from tests.worker.fleets import can_capture

@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import pytest
 
-from pcaplake.worker.errors import Fatal
-from pcaplake.worker.lake.store import object_store as lake_store
+from pcaplake.common.errors import Fatal
+from pcaplake.lake.store import object_store as lake_store
 from pcaplake.worker.service.service import POLLS
 from tests.integration.faults import DONE, FAULTS, MOMENTS, PAST_THE_CLIENT, REQUESTS, UNDONE, Request, inject, s3
 from tests.worker.moments import choose_moments

@@ -17,16 +17,16 @@ from typing import Any
 
 import pytest
 
-from pcaplake.worker.errors import Retryable
-from pcaplake.worker.lake.delta.log_state import delta_log_path
-from pcaplake.worker.lake.ledger import dynamodb as ledger
-from pcaplake.worker.lake.ledger import dynamodb_items
-from pcaplake.worker.lake.records import Stage
-from pcaplake.worker.lake.staging.stage_files import CLOCK, HOUR_MS
-from pcaplake.worker.lake.staging.window import Window
-from pcaplake.worker.lake.store import object_store
+from pcaplake.common.errors import Retryable
+from pcaplake.lake.delta.log_state import delta_log_path
+from pcaplake.lake.ledger import dynamodb as ledger
+from pcaplake.lake.ledger import dynamodb_items
+from pcaplake.lake.records import Stage
+from pcaplake.lake.staging.stage_files import CLOCK, HOUR_MS
+from pcaplake.lake.staging.window import Window
+from pcaplake.lake.store import object_store
 from tests.integration.faults import DONE, FAULTS, PAST_THE_CLIENT, UNDONE, Request, dynamodb, inject, s3
-from tests.worker.lake.generations import raise_generation
+from tests.lake.generations import raise_generation
 
 from .conftest import Aws
 from .fault_proxy import Rule

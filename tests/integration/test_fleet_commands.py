@@ -15,23 +15,23 @@ from typing import Any
 import pytest
 import yaml
 
+from pcaplake.common.meter import SILENT
+from pcaplake.common.runtime import Runtime
+from pcaplake.ingest.captures.range_reader import FetchConfig
+from pcaplake.ingest.captures.reference import ObjectRef, capture_from_reference
+from pcaplake.lake.current_captures import find_current
+from pcaplake.lake.dynamodb_table import DynamoClient
+from pcaplake.lake.identity import read_identity
+from pcaplake.lake.lake import Lake
+from pcaplake.lake.ledger.dynamodb import DynamoLedger
+from pcaplake.lake.records import Manifest, Stage
+from pcaplake.lake.shared_tables import SharedTables
+from pcaplake.lake.store.store import Store
 from pcaplake.parser.schemas import TABLES
 from pcaplake.worker.admin.aws_clients import Clients
 from pcaplake.worker.admin.setup.policies import Role
 from pcaplake.worker.admin.setup.queues import Arn, find, redrive_allow_policy
-from pcaplake.worker.captures.range_reader import FetchConfig
-from pcaplake.worker.captures.reference import ObjectRef, capture_from_reference
 from pcaplake.worker.config.service_settings import FleetSettings
-from pcaplake.worker.lake.current_captures import find_current
-from pcaplake.worker.lake.dynamodb_table import DynamoClient
-from pcaplake.worker.lake.identity import read_identity
-from pcaplake.worker.lake.lake import Lake
-from pcaplake.worker.lake.ledger.dynamodb import DynamoLedger
-from pcaplake.worker.lake.records import Manifest, Stage
-from pcaplake.worker.lake.shared_tables import SharedTables
-from pcaplake.worker.lake.store.store import Store
-from pcaplake.worker.meter import SILENT
-from pcaplake.worker.runtime import Runtime
 from pcaplake.worker.service import run as serve
 from pcaplake.worker.service.notification import TEST_EVENT, parse_notification
 from pcaplake.worker.service.queue.sqs import SqsQueue

@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from pcaplake.worker.lake.commit.lease import Leadership
-from pcaplake.worker.stop_signals import SECOND_SIGNAL
+from pcaplake.common.stop_signals import SECOND_SIGNAL
+from pcaplake.lake.commit.lease import Leadership
 from tests.integration.faults import MOMENTS
 
 from . import processes

@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from pcaplake.worker.errors import Fatal, Retryable
-from pcaplake.worker.lake import dynamodb_table as dynamo_module
-from pcaplake.worker.lake.dynamodb_table import DynamoClient
-from pcaplake.worker.lake.ledger import Lease, Ledger, StageItem
-from pcaplake.worker.lake.ledger.dynamodb import MOST_CAPTURES, DynamoLedger
-from pcaplake.worker.lake.ledger.dynamodb_items import delete_action
-from pcaplake.worker.lake.records import Stage
-from pcaplake.worker.lake.staging import window as stage_module
+from pcaplake.common.errors import Fatal, Retryable
+from pcaplake.lake import dynamodb_table as dynamo_module
+from pcaplake.lake.dynamodb_table import DynamoClient
+from pcaplake.lake.ledger import Lease, Ledger, StageItem
+from pcaplake.lake.ledger.dynamodb import MOST_CAPTURES, DynamoLedger
+from pcaplake.lake.ledger.dynamodb_items import delete_action
+from pcaplake.lake.records import Stage
+from pcaplake.lake.staging import window as stage_module
+from tests.lake.ledger.ledger_suite import LedgerSuite, Open, manifest, stage
 from tests.worker.adapters.memory_store import MemoryStore
-from tests.worker.lake.ledger.ledger_suite import LedgerSuite, Open, manifest, stage
 
 from .conftest import Aws
 from .ledgers import EPOCH, Faulty, everything, ledger_of, with_client

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from pcaplake.worker.errors import Fatal, OutcomeUnknown, Retryable
-from pcaplake.worker.lake.dynamodb_table import DynamoClient
-from pcaplake.worker.lake.ledger import Lease, Ledger, dynamodb_requests
-from pcaplake.worker.lake.records import Manifest
+from pcaplake.common.errors import Fatal, OutcomeUnknown, Retryable
+from pcaplake.lake.dynamodb_table import DynamoClient
+from pcaplake.lake.ledger import Lease, Ledger, dynamodb_requests
+from pcaplake.lake.records import Manifest
+from tests.lake.ledger.ledger_suite import capture, manifest, stage
 from tests.retries import hardly_wait
 from tests.worker.adapters.faults import Killed
-from tests.worker.lake.ledger.ledger_suite import capture, manifest, stage
 
 from .conftest import Aws
 from .ledgers import Faulty, Kind, everything, ledger_of, with_client

@@ -22,13 +22,13 @@ from typing import Any
 import obstore
 import pytest
 
+from pcaplake.lake.store.store import Store
 from pcaplake.worker import sample
-from pcaplake.worker.lake.store.store import Store
 from tests.aws import ROOT
 from tests.integration.object_stores import ObjectStoreServer, rows_by_capture, serve
+from tests.lake.store.store_suite import StoreSuite
 from tests.worker import lakes
 from tests.worker.conftest import Drive, bus_drive
-from tests.worker.lake.store.store_suite import StoreSuite
 from tools.local.engines import LOOPBACK
 
 __all__ = ["bus_drive"]

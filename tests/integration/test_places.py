@@ -11,11 +11,11 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from pcaplake.worker.errors import WrongChoice
-from pcaplake.worker.lake.delta.lock_table import TablePath
-from pcaplake.worker.lake.delta.log_store import LogStore
-from pcaplake.worker.lake.identity import LAKE_JSON
-from pcaplake.worker.lake.store.store import Store
+from pcaplake.common.errors import WrongChoice
+from pcaplake.lake.delta.lock_table import TablePath
+from pcaplake.lake.delta.log_store import LogStore
+from pcaplake.lake.identity import LAKE_JSON
+from pcaplake.lake.store.store import Store
 from tests.worker.fleets import can_capture
 from tests.worker.lakes import run
 

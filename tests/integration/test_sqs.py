@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from pcaplake.worker.captures.objects import Changed, Gone
-from pcaplake.worker.captures.range_reader import Budget, FetchConfig
-from pcaplake.worker.captures.reference import UNKNOWN_SIZE, ObjectRef, capture_from_reference
-from pcaplake.worker.captures.source import Sources
-from pcaplake.worker.errors import Fatal, Retryable
+from pcaplake.common.errors import Fatal, Retryable
+from pcaplake.ingest.captures.objects import Changed, Gone
+from pcaplake.ingest.captures.range_reader import Budget, FetchConfig
+from pcaplake.ingest.captures.reference import UNKNOWN_SIZE, ObjectRef, capture_from_reference
+from pcaplake.ingest.captures.source import Sources
 from pcaplake.worker.service import notification
 from pcaplake.worker.service.notification import TEST_EVENT
 from pcaplake.worker.service.queue import Delivery

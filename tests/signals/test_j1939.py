@@ -10,13 +10,13 @@ import cantools
 import pyarrow as pa
 import pytest
 
+from pcaplake.derived.signals.conditions import of_changed_rows
 from pcaplake.parser.schemas import TABLES
 from pcaplake.signals import Databases, load_database
 from pcaplake.signals.definitions import DefinitionState
 from pcaplake.signals.frames import FrameDecoder
 from pcaplake.signals.j1939 import parameter_group
 from pcaplake.signals.tables import INPUT
-from pcaplake.worker.signals.conditions import of_changed_rows
 from tests.signals.j1939_files import ANY, ENGINE, TO_ONE, TRANSMISSION, dbc
 
 

@@ -14,19 +14,19 @@ import pytest
 from deltalake import write_deltalake
 
 from pcaplake import read_signals
+from pcaplake.derived.signals.conditions import of_changed_frames
 from pcaplake.parser.schemas import TABLES
 from pcaplake.signals import Databases
 from pcaplake.signals.compiled import CompiledMessage
 from pcaplake.signals.definitions import DefinitionState, hash_wide_table
 from pcaplake.signals.frames import FrameDecoder
 from pcaplake.worker.inspection.known_messages import KnownMessages
-from pcaplake.worker.signals.conditions import of_changed_frames
+from tests.derived.signals.runs import decode
 from tests.parser import captures, j1939_frames
 from tests.parser.j1939_frames import EVERYONE, Frame, Message, to_all
 from tests.signals.frame_mutants import MUTANTS
 from tests.signals.j1939_files import LONG, PLAIN, long_dbc, transported, with_plain_message
 from tests.signals.lakes import SignalLake, make_nullable
-from tests.worker.signals.runs import decode
 
 PRIORITY = 7  # of the transport protocol's own frames
 

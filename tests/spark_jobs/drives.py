@@ -18,12 +18,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from pcaplake.lake.config import Creation, LakeConfig
+from pcaplake.lake.lake import Lake
+from pcaplake.lake.records import Capture, Stage
+from pcaplake.lake.shared_tables import SharedTables
 from pcaplake.parser.schemas import TABLES
 from pcaplake.worker.config.service_settings import FleetSettings
-from pcaplake.worker.lake.config import Creation, LakeConfig
-from pcaplake.worker.lake.lake import Lake
-from pcaplake.worker.lake.records import Capture, Stage
-from pcaplake.worker.lake.shared_tables import SharedTables
 
 DAY = datetime.date(2026, 9, 21)
 IDS = 32  # of CAN, by vehicle

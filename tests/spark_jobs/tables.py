@@ -17,12 +17,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pcaplake.lake.delta import LogStore, Txn
+from pcaplake.lake.delta.actions import AddFile
+from pcaplake.lake.delta.lock_table import Entry
+from pcaplake.lake.delta.lock_table_dynamodb import DynamoLockTable
+from pcaplake.lake.store.store import Store
 from pcaplake.spark_jobs.common.lake_tables import table_path
-from pcaplake.worker.lake.delta import LogStore, Txn
-from pcaplake.worker.lake.delta.actions import AddFile
-from pcaplake.worker.lake.delta.lock_table import Entry
-from pcaplake.worker.lake.delta.lock_table_dynamodb import DynamoLockTable
-from pcaplake.worker.lake.store.store import Store
 from tests.spark_jobs.conftest import Site
 
 APP = "pcaplake"

@@ -10,17 +10,17 @@ from typing import Any
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
+from pcaplake.lake.corrections import FileCorrector
+from pcaplake.lake.delta import LogStore
+from pcaplake.lake.delta.actions import parse_json_lines
+from pcaplake.lake.store.store import Store
 from pcaplake.spark_jobs.common.corrections import correct_written_files
 from pcaplake.worker.config.service_settings import FleetSettings
-from pcaplake.worker.lake.corrections import FileCorrector
-from pcaplake.worker.lake.delta import LogStore
-from pcaplake.worker.lake.delta.actions import parse_json_lines
-from pcaplake.worker.lake.store.store import Store
+from tests.lake.delta.deltas import folder_versions, write_file
+from tests.lake.old_files import ROWS, as_before, open_log
 from tests.signals.databases import TWO_BUSES, databases
 from tests.signals.lakes import SignalLake
 from tests.spark_jobs.signals.runs import decode
-from tests.worker.lake.delta.deltas import folder_versions, write_file
-from tests.worker.lake.old_files import ROWS, as_before, open_log
 from tests.worker.lakes import forget_bounds
 
 # not `x = double('NaN')`: Spark compares the bounds, and infinity is the greatest that JSON has

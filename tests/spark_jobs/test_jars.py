@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from pcaplake.common.errors import Fatal
 from pcaplake.spark_jobs import jars
-from pcaplake.worker.errors import Fatal
 
 pytestmark = pytest.mark.unit
 

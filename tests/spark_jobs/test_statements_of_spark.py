@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
+from pcaplake.lake.delta.errors import RowsLost
+from pcaplake.lake.delta.log_store import LogStore
+from pcaplake.lake.store.store import Store
 from pcaplake.worker import sample
-from pcaplake.worker.lake.delta.errors import RowsLost
-from pcaplake.worker.lake.delta.log_store import LogStore
-from pcaplake.worker.lake.store.store import Store
 from tests.worker import lakes
 
 REMOVE = [

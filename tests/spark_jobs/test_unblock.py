@@ -17,6 +17,12 @@ import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
+from pcaplake.lake.delta import LogStore, TableBlocked, Txn
+from pcaplake.lake.delta.log_state import read_log_state
+from pcaplake.lake.delta.properties import _MAY_BE_OFF, _NEVER, KINDS, TXN_RETENTION, find_property_problem
+from pcaplake.lake.delta.schema import to_delta_struct
+from pcaplake.lake.delta.write_support import list_unsupported_features, unsupported_reason
+from pcaplake.lake.store.store import Store
 from pcaplake.worker.admin.doctor.unblock_sql import (
     FEATURES,
     Removal,
@@ -24,14 +30,8 @@ from pcaplake.worker.admin.doctor.unblock_sql import (
     build_unblock_ways,
     find_last_writable_version,
 )
-from pcaplake.worker.lake.delta import LogStore, TableBlocked, Txn
-from pcaplake.worker.lake.delta.log_state import read_log_state
-from pcaplake.worker.lake.delta.properties import _MAY_BE_OFF, _NEVER, KINDS, TXN_RETENTION, find_property_problem
-from pcaplake.worker.lake.delta.schema import to_delta_struct
-from pcaplake.worker.lake.delta.write_support import list_unsupported_features, unsupported_reason
-from pcaplake.worker.lake.store.store import Store
+from tests.lake.delta.deltas import SCHEMA, write
 from tests.spark_jobs.tables import DAY
-from tests.worker.lake.delta.deltas import SCHEMA, write
 
 REFUSED = (PySparkException, Py4JJavaError)
 

@@ -13,20 +13,20 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pcaplake.common.meter import SILENT, Meter
+from pcaplake.common.runtime import Runtime
+from pcaplake.ingest.captures.range_reader import Budget, FetchConfig
+from pcaplake.ingest.captures.source import Sources
+from pcaplake.ingest.pipeline import Reader
+from pcaplake.ingest.rebuild_files import CaptureSource
+from pcaplake.lake import identity
+from pcaplake.lake.config import LakeConfig
+from pcaplake.lake.delta.log_store import LogStore
+from pcaplake.lake.lake import Lake
+from pcaplake.lake.lake_parts import LakeParts
+from pcaplake.lake.tables import create_tables
 from pcaplake.parser import Profile
-from pcaplake.worker.captures.range_reader import Budget, FetchConfig
-from pcaplake.worker.captures.source import Sources
 from pcaplake.worker.config.routes import Routes
-from pcaplake.worker.ingest.pipeline import Reader
-from pcaplake.worker.ingest.rebuild_files import CaptureSource
-from pcaplake.worker.lake import identity
-from pcaplake.worker.lake.config import LakeConfig
-from pcaplake.worker.lake.delta.log_store import LogStore
-from pcaplake.worker.lake.lake import Lake
-from pcaplake.worker.lake.lake_parts import LakeParts
-from pcaplake.worker.lake.tables import create_tables
-from pcaplake.worker.meter import SILENT, Meter
-from pcaplake.worker.runtime import Runtime
 from pcaplake.worker.service.announce import create_queue_source
 from pcaplake.worker.service.parts import ServiceParts
 from pcaplake.worker.service.service import Service, ServiceConfig

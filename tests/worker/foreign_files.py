@@ -17,10 +17,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable, write_deltalake
 
+from pcaplake.lake.delta.actions import parse_json_lines
+from pcaplake.lake.store.store import Store
+from pcaplake.lake.table_rows import TableRows
 from pcaplake.parser.schemas import TABLES
-from pcaplake.worker.lake.delta.actions import parse_json_lines
-from pcaplake.worker.lake.store.store import Store
-from pcaplake.worker.lake.table_rows import TableRows
 from tests.worker import lakes
 from tests.worker.fleets import can_capture
 

@@ -26,16 +26,16 @@ import polars as pl
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
+from pcaplake.common import VERSION
+from pcaplake.common.errors import Fatal
+from pcaplake.lake.delta.actions import parse_json_lines
+from pcaplake.lake.identity import LEDGER_FILE
+from pcaplake.lake.records import Capture, Stage
+from pcaplake.lake.store import durable
 from pcaplake.parser.schemas import TABLES
-from pcaplake.worker import VERSION
 from pcaplake.worker.cli import app as cli
 from pcaplake.worker.cli import ingest as command
 from pcaplake.worker.config.settings import Settings
-from pcaplake.worker.errors import Fatal
-from pcaplake.worker.lake.delta.actions import parse_json_lines
-from pcaplake.worker.lake.identity import LEDGER_FILE
-from pcaplake.worker.lake.records import Capture, Stage
-from pcaplake.worker.lake.store import durable
 from tests.worker.adapters.faults import crash_at_step
 
 PROCESSES = multiprocessing.get_context("forkserver")

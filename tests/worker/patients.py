@@ -12,27 +12,27 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pcaplake.common.errors import Fatal
+from pcaplake.common.runtime import Runtime
+from pcaplake.lake.commit.history import read_last_batches
+from pcaplake.lake.config import LakeConfig
+from pcaplake.lake.delta.actions import AddFile, parse_json_lines
+from pcaplake.lake.delta.lock_table import Entry, TablePath
+from pcaplake.lake.delta.log_store import LogStore
+from pcaplake.lake.identity import LAKE_JSON, LOG_STORE, CurrentIdentity, Identity, open_identity
+from pcaplake.lake.lake import Lake
+from pcaplake.lake.lake_parts import LakeParts
+from pcaplake.lake.ledger import Ledger
+from pcaplake.lake.records import Manifest, Stage, manifest_path
 from pcaplake.worker.admin.case import Case
 from pcaplake.worker.admin.doctor.doctor import CHECKS, apply_repairs, collect_repairs, examine_lake
 from pcaplake.worker.admin.doctor.findings import Finding
-from pcaplake.worker.errors import Fatal
-from pcaplake.worker.lake.commit.history import read_last_batches
-from pcaplake.worker.lake.config import LakeConfig
-from pcaplake.worker.lake.delta.actions import AddFile, parse_json_lines
-from pcaplake.worker.lake.delta.lock_table import Entry, TablePath
-from pcaplake.worker.lake.delta.log_store import LogStore
-from pcaplake.worker.lake.identity import LAKE_JSON, LOG_STORE, CurrentIdentity, Identity, open_identity
-from pcaplake.worker.lake.lake import Lake
-from pcaplake.worker.lake.lake_parts import LakeParts
-from pcaplake.worker.lake.ledger import Ledger
-from pcaplake.worker.lake.records import Manifest, Stage, manifest_path
-from pcaplake.worker.runtime import Runtime
+from tests.lake.commit.bench import SCHEMA, SCHEMAS, TABLES, Source, fill
+from tests.lake.delta.deltas import checkpoint, checkpoint_bytes, foreign, metadata, parse_add
 from tests.worker.adapters.faults import Faults
 from tests.worker.adapters.lock_table import MemoryLockTable, MemoryS3Store
 from tests.worker.adapters.memory_ledger import MemoryLedger
 from tests.worker.adapters.memory_store import MemoryStore
-from tests.worker.lake.commit.bench import SCHEMA, SCHEMAS, TABLES, Source, fill
-from tests.worker.lake.delta.deltas import checkpoint, checkpoint_bytes, foreign, metadata, parse_add
 
 LOCKS = "dynamodb delta_log"
 DAY = 86_400.0

@@ -21,10 +21,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import DeltaTable, QueryBuilder
 
+from pcaplake.lake.delta import LogStore
+from pcaplake.lake.delta.schema import to_arrow_schema
+from pcaplake.lake.store.store import Store
 from pcaplake.parser.arrow_types import convert_batch
-from pcaplake.worker.lake.delta import LogStore
-from pcaplake.worker.lake.delta.schema import to_arrow_schema
-from pcaplake.worker.lake.store.store import Store
 from tests.worker.lakes import connect
 
 Op = Literal["=", "<", ">", "<=", ">=", "is null", "is not null", "is nan", "has"]

@@ -13,12 +13,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from pcaplake.lake.compaction import compact_table
+from pcaplake.lake.config import LakeConfig
+from pcaplake.lake.delta import AddFile, LogStore, Txn
+from pcaplake.lake.parquet import ParquetSink
+from pcaplake.lake.store.store import Store
 from pcaplake.parser.schemas import TABLES
-from pcaplake.worker.lake.compaction import compact_table
-from pcaplake.worker.lake.config import LakeConfig
-from pcaplake.worker.lake.delta import AddFile, LogStore, Txn
-from pcaplake.worker.lake.parquet import ParquetSink
-from pcaplake.worker.lake.store.store import Store
 from tests.worker import lakes, readers
 from tests.worker.conftest import Drive
 from tests.worker.readers import READERS, Filter

@@ -25,20 +25,21 @@ from hypothesis import strategies as st
 from rich.text import Text
 from structlog.contextvars import bound_contextvars
 
+from pcaplake.common.plain_text import counted, describe_library_error, shell_word, to_json, visible
+from pcaplake.ingest.captures.reference import ObjectRef
 from pcaplake.worker import console as screen
 from pcaplake.worker.admin.dead_letters import DeadLetter
 from pcaplake.worker.admin.doctor.doctor import DoctorReport
 from pcaplake.worker.admin.doctor.findings import Finding
 from pcaplake.worker.admin.status import LakeStatus, Leader, QueueFacts, Status, TableStatus
-from pcaplake.worker.captures.reference import ObjectRef
 from pcaplake.worker.cli import doctor, status
 from pcaplake.worker.cli import redrive as redrive_command
 from pcaplake.worker.cli.replay import make_uri_printer
-from pcaplake.worker.plain_text import counted, describe_library_error, shell_word, to_json, visible
 from pcaplake.worker.rich_console import RichConsole
 from pcaplake.worker.service.queue import Delivery
 from pcaplake.worker.telemetry import logs
 from tests.worker import lakes
+from tools import ROOMS
 
 FORGED = "forged: a line of its own"
 HOSTILE = (
@@ -361,8 +362,8 @@ def test_on_a_terminal_only_rich_itself_chooses_colours() -> None:
 
 SHOWS = {  # who may write to stdout and stderr
     "worker/console.py",
-    "worker/output_streams.py",
-    "worker/stderr.py",
+    "common/output_streams.py",
+    "common/stderr.py",
     "worker/cli/app.py",  # typer's help
     "worker/__main__.py",  # that this system is not supported, before anything else is imported
     "spark_jobs/__main__.py",
@@ -378,11 +379,7 @@ def test_nobody_else_writes_to_the_terminal() -> None:
     """A new `print` is a new way around the one place that escapes."""
     root = Path(__file__).parents[2]
     found = set()
-    for path in [
-        *(root / "worker").rglob("*.py"),
-        *(root / "spark_jobs").rglob("*.py"),
-        *(root / "parser").rglob("*.py"),
-    ]:
+    for path in (path for room in ROOMS for path in (root / room).rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             name = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
             if name in ("print", "typer.echo", "typer.secho", "Console", "sys.stdout.write", "sys.stderr.write"):

@@ -10,19 +10,21 @@ from pathlib import Path
 
 import pytest
 
+from pcaplake.lake.delta.lock_table import TablePath
+from pcaplake.lake.ledger.dynamodb_items import Scope as ItemScope
+from pcaplake.lake.ledger.dynamodb_items import head_key, lake_key, lease_key, stage_object_path
+from pcaplake.lake.records import manifest_path
 from pcaplake.worker.admin.setup import policies
 from pcaplake.worker.admin.setup.policies import PROBE_ENTRIES, PROBE_ITEMS, Role, Scope
 from pcaplake.worker.admin.setup.queues import Arn
 from pcaplake.worker.config.s3_prefixes import Place
-from pcaplake.worker.lake.delta.lock_table import TablePath
-from pcaplake.worker.lake.ledger.dynamodb_items import Scope as ItemScope
-from pcaplake.worker.lake.ledger.dynamodb_items import head_key, lake_key, lease_key, stage_object_path
-from pcaplake.worker.lake.records import manifest_path
 from tests.worker.iam import IF_ABSENT, IF_UNCHANGED, allows
+from tools import ROOMS
 
-WORKER = Path(__file__).parents[2] / "worker"
+ROOT = Path(__file__).parents[2]
+WORKER, LAKE = ROOT / "worker", ROOT / "lake"
 SIGNALS, REPLACE, CLOCK = "_pcaplake/spark/signals", "_pcaplake/spark/replace", "_spark/clock"  # of spark_jobs
-JAVA = WORKER.parent / "spark_jobs" / "logstore" / "src" / "main" / "java"
+JAVA = ROOT / "spark_jobs" / "logstore" / "src" / "main" / "java"
 QUEUE = Arn(partition="aws", region="eu-central-1", account="123456789012", name="captures")
 SCOPE = Scope(
     queue=QUEUE,
@@ -125,8 +127,8 @@ def test_sqs() -> None:
 
 
 def test_the_ledger() -> None:
-    kinds = constants(WORKER / "lake" / "ledger" / "dynamodb_items.py") & TRANSACTED
-    made = operations(WORKER / "lake" / "ledger")
+    kinds = constants(LAKE / "ledger" / "dynamodb_items.py") & TRANSACTED
+    made = operations(LAKE / "ledger")
     assert "TransactWriteItems" in made
     made = made - {"TransactWriteItems"} | {f"{kind}Item" for kind in kinds}
     assert of_table(SCOPE.ledger_table, OURS) == made
@@ -134,12 +136,13 @@ def test_the_ledger() -> None:
 
 def test_the_lock_table() -> None:
     """Only repairs delete entries, and look for those of all tables. A person starts them, with rights of their own."""
-    made = operations(WORKER / "lake" / "delta")
+    made = operations(LAKE / "delta")
     assert {"PutItem", *REPAIRED_LOCKS} <= made
     assert of_table("delta_log", OURS) == made - REPAIRED_LOCKS
     users = {
         path.parent.name
-        for path in WORKER.rglob("*.py")
+        for room in ROOMS
+        for path in (ROOT / room).rglob("*.py")
         if "lock_table_upkeep import" in path.read_text() and path.parent.name != "delta"
     }
     assert users == {"doctor"}
@@ -155,7 +158,8 @@ def test_the_lock_table_by_our_log_store_for_spark() -> None:
 def test_s3() -> None:
     used = {
         node.func.attr
-        for node in calls(WORKER)
+        for room in ROOMS
+        for node in calls(ROOT / room)
         if isinstance(node.func, ast.Attribute)
         if isinstance(node.func.value, ast.Name) and node.func.value.id == "obstore"
     }
@@ -180,7 +184,7 @@ def test_the_guide_says_what_setup_itself_needs() -> None:
         if (isinstance(node.func.value, ast.Name) and node.func.value.id == "client")
         or (isinstance(node.func.value, ast.Attribute) and node.func.value.attr in ("_client", "s3", "sqs", "sts"))
     }
-    guide = (WORKER.parent / "docs" / "permissions.md").read_text()
+    guide = (ROOT / "docs" / "permissions.md").read_text()
     said = {
         action.partition(":")[2]
         for line in re.findall(r"^(?:dynamodb|s3|sqs):.*$", guide, re.M)
@@ -402,9 +406,9 @@ def test_what_jobs_of_spark_write(roles: tuple[Role, ...], written: dict[str, li
 
 
 def test_spark_writes_none_of_the_lakes_records() -> None:
-    """Each folder of records that a module of worker/lake names; the lake's account of itself goes with them."""
+    """Each folder of records that a module of lake names; the lake's account of itself goes with them."""
     named = re.compile(r'^FOLDER = "(_pcaplake/\w+)"$', re.M)
-    folders = [found[1] for path in (WORKER / "lake").rglob("*.py") if (found := named.search(path.read_text()))]
+    folders = [found[1] for path in LAKE.rglob("*.py") if (found := named.search(path.read_text()))]
     assert len(folders) >= 4
     spark = policies.policies(SCOPE)["spark"]
     for path in ("_pcaplake/lake.json", *(f"{folder}/0123.json" for folder in folders)):
@@ -414,7 +418,7 @@ def test_spark_writes_none_of_the_lakes_records() -> None:
 
 
 def test_the_guide_says_which_roles_jobs_have() -> None:
-    guide = (WORKER.parent / "docs" / "permissions.md").read_text()
+    guide = (ROOT / "docs" / "permissions.md").read_text()
     rows = {cells[0]: cells[1] for line in re.findall(r"^\| (`.*) \|$", guide, re.M) if (cells := line.split(" | "))}
     said = {job: set(re.findall(r"`(\w+)`", roles)) for names, roles in rows.items() for job in names.split(", ")}
     for job, (roles, _) in JOBS.items():

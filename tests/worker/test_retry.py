@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tenacity import RetryCallState, retry_if_result
 
-from pcaplake.worker import retry
-from pcaplake.worker.errors import Fatal, OutcomeUnknown, Retryable
-from pcaplake.worker.retry import after_attempts, after_seconds, backoff
+from pcaplake.common import retry
+from pcaplake.common.errors import Fatal, OutcomeUnknown, Retryable
+from pcaplake.common.retry import after_attempts, after_seconds, backoff
 
 
 @settings(max_examples=200)

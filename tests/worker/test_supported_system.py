@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from mypy import api
 
+from pcaplake import lake
 from pcaplake.spark_jobs import __main__ as spark_jobs
 from pcaplake.worker import __main__ as worker
-from pcaplake.worker import lake
 
 ROOT = Path(__file__).parents[2]
 
@@ -21,7 +21,7 @@ def test_commands_say_it_before_they_import_what_only_linux_has(
     system: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "platform", system)
-    for module in [name for name in sys.modules if name.startswith("pcaplake.worker.lake")] + ["fcntl"]:
+    for module in [name for name in sys.modules if name.startswith("pcaplake.lake")] + ["fcntl"]:
         monkeypatch.setitem(sys.modules, module, None)  # an import of it fails
     with pytest.raises(SystemExit) as ended:
         worker.main()

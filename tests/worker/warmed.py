@@ -9,16 +9,16 @@ import tempfile
 from pathlib import Path
 
 import pcaplake.worker.cli.ingest  # noqa: F401
+from pcaplake.ingest.pipeline import Reader
+from pcaplake.lake.config import LakeConfig
+from pcaplake.lake.records import Capture
+from pcaplake.lake.staging.window import Window
+from pcaplake.lake.store.local_store import LocalStore
 from pcaplake.parser import Profile
 from pcaplake.parser.capture.programs import compiled_program
 from pcaplake.parser.capture.reader import DECODED
 from pcaplake.parser.schemas import TABLES
 from pcaplake.worker import sample
-from pcaplake.worker.ingest.pipeline import Reader
-from pcaplake.worker.lake.config import LakeConfig
-from pcaplake.worker.lake.records import Capture
-from pcaplake.worker.lake.staging.window import Window
-from pcaplake.worker.lake.store.local_store import LocalStore
 
 
 def _read_a_drive() -> None:

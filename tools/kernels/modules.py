@@ -21,7 +21,7 @@ from pcaplake.parser.engine.kernels import layers, walk
 from .entries import write_module
 from .functions import Source
 
-PACKAGES = ("pcaplake.parser.engine.kernels", "pcaplake.signals.someip.kernels", "pcaplake.worker.lake.parquet.kernels")
+PACKAGES = ("pcaplake.parser.engine.kernels", "pcaplake.signals.someip.kernels", "pcaplake.lake.parquet.kernels")
 
 
 def write_modules(folder: Path) -> list[Path]:

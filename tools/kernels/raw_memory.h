@@ -1,7 +1,7 @@
 /* What the names of parser/engine/kernels/raw_memory.py are in compiled kernels, and arithmetic with the meaning that it has in
  * Python. Whoever calls these functions has checked the addresses. */
-#ifndef PCAPLAKE_RAW_MEMORY_H
-#define PCAPLAKE_RAW_MEMORY_H
+#ifndef RAW_MEMORY_H
+#define RAW_MEMORY_H
 #include <stdint.h>
 #include <string.h>
 

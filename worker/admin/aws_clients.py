@@ -1,4 +1,4 @@
-"""boto3 clients of one account. Errors of its services become the errors of worker/errors.py.
+"""boto3 clients of one account. Errors of its services become the errors of common/errors.py.
 
 botocore finds endpoints and credentials; for S3 the storage options of the lakes can also set them.
 """
@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from pcaplake.worker.aws_requests import CREDENTIAL_ERRORS
-from pcaplake.worker.errors import Fatal, NotAllowed, Retryable
-from pcaplake.worker.lake.store.credentials import botocore_client_arguments
+from pcaplake.common.aws_requests import CREDENTIAL_ERRORS
+from pcaplake.common.errors import Fatal, NotAllowed, Retryable
+from pcaplake.lake.store.credentials import botocore_client_arguments
 
 _CONFIG: dict[str, Any] = {
     "connect_timeout": 5,

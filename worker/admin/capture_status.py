@@ -7,16 +7,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from pcaplake.worker.captures.reference import ObjectRef, capture_from_reference
+from pcaplake.common.errors import Fatal
+from pcaplake.ingest.captures.reference import ObjectRef, capture_from_reference
+from pcaplake.lake.identity import LAKE_JSON, read_identity, rolled_back_message
+from pcaplake.lake.ledger import COMMITTED, Ledger
+from pcaplake.lake.ledger.dynamodb import DynamoLedger
+from pcaplake.lake.records import Capture
+from pcaplake.lake.shared_tables import SharedTables
+from pcaplake.lake.sightings import ids_of_listed, is_later
+from pcaplake.lake.store.store import Store
 from pcaplake.worker.config.routes import Routes
-from pcaplake.worker.errors import Fatal
-from pcaplake.worker.lake.identity import LAKE_JSON, read_identity, rolled_back_message
-from pcaplake.worker.lake.ledger import COMMITTED, Ledger
-from pcaplake.worker.lake.ledger.dynamodb import DynamoLedger
-from pcaplake.worker.lake.records import Capture
-from pcaplake.worker.lake.shared_tables import SharedTables
-from pcaplake.worker.lake.sightings import ids_of_listed, is_later
-from pcaplake.worker.lake.store.store import Store
 
 Standing = Literal["no_route", "absent", "staged", "committed"]
 """No route selects it; one of its lakes does not have it, or does not know that the object got it again; all have it, but one

@@ -15,19 +15,19 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from pcaplake.worker.captures.source import Sources
-from pcaplake.worker.errors import Fatal, NotAllowed, Retryable
-from pcaplake.worker.lake.adoption import find_original_lake
-from pcaplake.worker.lake.commit.history import APP_ID, find_last_batches
-from pcaplake.worker.lake.delta.errors import TableBlocked
-from pcaplake.worker.lake.delta.lock_table import LockTable
-from pcaplake.worker.lake.delta.log_state import LogState, read_log_state
-from pcaplake.worker.lake.dynamodb_table import DynamoClient
-from pcaplake.worker.lake.identity import LAKE_JSON, LOG_STORE, Identity, read_identity
-from pcaplake.worker.lake.ledger import Lease, Ledger
-from pcaplake.worker.lake.records import FOLDER, Manifest, manifest_path
-from pcaplake.worker.lake.store.store import Store
-from pcaplake.worker.lake.tables import SCHEMAS
+from pcaplake.common.errors import Fatal, NotAllowed, Retryable
+from pcaplake.ingest.captures.source import Sources
+from pcaplake.lake.adoption import find_original_lake
+from pcaplake.lake.commit.history import APP_ID, find_last_batches
+from pcaplake.lake.delta.errors import TableBlocked
+from pcaplake.lake.delta.lock_table import LockTable
+from pcaplake.lake.delta.log_state import LogState, read_log_state
+from pcaplake.lake.dynamodb_table import DynamoClient
+from pcaplake.lake.identity import LAKE_JSON, LOG_STORE, Identity, read_identity
+from pcaplake.lake.ledger import Lease, Ledger
+from pcaplake.lake.records import FOLDER, Manifest, manifest_path
+from pcaplake.lake.store.store import Store
+from pcaplake.lake.tables import SCHEMAS
 
 RECENT = 100  # batches up to head that are read; all above head are read too
 EVERYTHING = 1_000_000

@@ -7,19 +7,19 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from pcaplake.worker.captures.source import Sources
+from pcaplake.common.errors import Fatal
+from pcaplake.ingest.captures.source import Sources
+from pcaplake.lake.delta.lock_table import TablePath
+from pcaplake.lake.delta.lock_table_dynamodb import DynamoLockTable
+from pcaplake.lake.dynamodb_table import DynamoClient
+from pcaplake.lake.identity import LEDGER_FILE, Identity
+from pcaplake.lake.ledger import Ledger
+from pcaplake.lake.ledger.dynamodb import DynamoLedger
+from pcaplake.lake.ledger.sqlite import SqliteLedger
+from pcaplake.lake.ledger_path import ledger_file_path
+from pcaplake.lake.shared_tables import SharedTables
+from pcaplake.lake.store.store import Store
 from pcaplake.worker.config.service_settings import FleetSettings
-from pcaplake.worker.errors import Fatal
-from pcaplake.worker.lake.delta.lock_table import TablePath
-from pcaplake.worker.lake.delta.lock_table_dynamodb import DynamoLockTable
-from pcaplake.worker.lake.dynamodb_table import DynamoClient
-from pcaplake.worker.lake.identity import LEDGER_FILE, Identity
-from pcaplake.worker.lake.ledger import Ledger
-from pcaplake.worker.lake.ledger.dynamodb import DynamoLedger
-from pcaplake.worker.lake.ledger.sqlite import SqliteLedger
-from pcaplake.worker.lake.ledger_path import ledger_file_path
-from pcaplake.worker.lake.shared_tables import SharedTables
-from pcaplake.worker.lake.store.store import Store
 
 from .case import Case
 

@@ -5,15 +5,15 @@ Reads the ledger (SQLite or DynamoDB) and the manifests; changes nothing.
 
 from __future__ import annotations
 
+from pcaplake.common.errors import Fatal
+from pcaplake.common.plain_text import counted
+from pcaplake.lake.commit.history import read_last_batches
+from pcaplake.lake.delta.errors import TableBlocked
+from pcaplake.lake.delta.foreign_versions import judge
+from pcaplake.lake.identity import rolled_back_message
+from pcaplake.lake.ledger import StageItem
+from pcaplake.lake.records import Stage
 from pcaplake.worker.admin.case import EVERYTHING, Case, iterate_manifests, list_batches_from
-from pcaplake.worker.errors import Fatal
-from pcaplake.worker.lake.commit.history import read_last_batches
-from pcaplake.worker.lake.delta.errors import TableBlocked
-from pcaplake.worker.lake.delta.foreign_versions import judge
-from pcaplake.worker.lake.identity import rolled_back_message
-from pcaplake.worker.lake.ledger import StageItem
-from pcaplake.worker.lake.records import Stage
-from pcaplake.worker.plain_text import counted
 
 
 async def find_uncommitted_stages(case: Case) -> dict[str, Stage]:

@@ -13,18 +13,18 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Self, TypeVar
 
+from pcaplake.common.errors import Fatal, NotAllowed, PcaplakeError
+from pcaplake.lake.commit.history import APP_ID
+from pcaplake.lake.delta.errors import TableBlocked
+from pcaplake.lake.delta.foreign_versions import judge
+from pcaplake.lake.delta.live_files import LiveFiles, read_live_files
+from pcaplake.lake.delta.log_state import LogState, read_last_checkpoint_hint, update_log_state
+from pcaplake.lake.delta.write_support import unsupported_reason
+from pcaplake.lake.ledger import Lease, Ledger
+from pcaplake.lake.staging.stage_files import StageFiles
 from pcaplake.worker.admin.case import Case, is_lease_renewed, list_batches_from
 from pcaplake.worker.admin.doctor.checks_queue import QueueClients, QueueFacts
 from pcaplake.worker.admin.open_case import Subject, open_case
-from pcaplake.worker.errors import Fatal, NotAllowed, PcaplakeError
-from pcaplake.worker.lake.commit.history import APP_ID
-from pcaplake.worker.lake.delta.errors import TableBlocked
-from pcaplake.worker.lake.delta.foreign_versions import judge
-from pcaplake.worker.lake.delta.live_files import LiveFiles, read_live_files
-from pcaplake.worker.lake.delta.log_state import LogState, read_last_checkpoint_hint, update_log_state
-from pcaplake.worker.lake.delta.write_support import unsupported_reason
-from pcaplake.worker.lake.ledger import Lease, Ledger
-from pcaplake.worker.lake.staging.stage_files import StageFiles
 
 MOST_PENDING = 10_000  # stages that are counted
 _OLDEST = 16  # pending stages whose ages are read

@@ -15,9 +15,11 @@ from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import TyperException
 from typer.main import get_command
 
+from pcaplake.common import VERSION
+from pcaplake.common.errors import PcaplakeError, WrongChoice, WrongUsage
+from pcaplake.common.log_context import is_logged
 from pcaplake.parser.errors import ProfileError
 from pcaplake.signals.errors import DatabaseError
-from pcaplake.worker import VERSION
 from pcaplake.worker.command_options import (
     PlainCommand,
     expand_options,
@@ -26,8 +28,6 @@ from pcaplake.worker.command_options import (
     process_without_pydantic,
 )
 from pcaplake.worker.config.environment import is_debug_enabled, list_variables
-from pcaplake.worker.errors import PcaplakeError, WrongChoice, WrongUsage
-from pcaplake.worker.telemetry.log_context import is_logged
 
 USAGE, FATAL, INTERRUPTED = 2, 3, 130
 HELP = """Vehicle network captures (pcap, pcapng) to Delta tables, each row exactly once.
@@ -166,6 +166,6 @@ def _say_error(error: Exception, text: str) -> None:
 
 
 def _say(text: str) -> None:
-    from pcaplake.worker import console as screen  # imports rich
+    from pcaplake.worker import console as screen
 
     screen.say(f"pcaplake: {text}")

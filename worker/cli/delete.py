@@ -11,16 +11,16 @@ from typing import Annotated
 
 import typer
 
+from pcaplake.common.errors import Fatal
+from pcaplake.common.plain_text import counted
+from pcaplake.common.runtime import Runtime
+from pcaplake.ingest.captures.reference import is_remote_uri
+from pcaplake.lake.current_captures import find_current
+from pcaplake.lake.identity import local_file_uri, refuse_lake_with_lock_table
+from pcaplake.lake.lake import Lake
+from pcaplake.lake.records import Capture
 from pcaplake.worker import console as screen
-from pcaplake.worker.captures.reference import is_remote_uri
 from pcaplake.worker.config.settings import Settings, WrongSetting
-from pcaplake.worker.errors import Fatal
-from pcaplake.worker.lake.current_captures import find_current
-from pcaplake.worker.lake.identity import local_file_uri, refuse_lake_with_lock_table
-from pcaplake.worker.lake.lake import Lake
-from pcaplake.worker.lake.records import Capture
-from pcaplake.worker.plain_text import counted
-from pcaplake.worker.runtime import Runtime
 
 from .lake_options import LakeUri, Pair
 from .tables import open_lake_store

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
+from pcaplake.common.errors import WrongChoice
 from pcaplake.worker import console as screen
-from pcaplake.worker.errors import WrongChoice
 
 
 def docs(

@@ -11,6 +11,10 @@ from typing import Annotated, Any
 
 import typer
 
+from pcaplake.common.errors import Fatal
+from pcaplake.common.plain_text import counted
+from pcaplake.lake.identity import read_identity
+from pcaplake.lake.tables import SCHEMAS
 from pcaplake.worker import console as screen
 from pcaplake.worker.admin.doctor.accept_loss import RETURNED
 from pcaplake.worker.admin.doctor.doctor import DoctorReport, examine_and_repair
@@ -18,10 +22,6 @@ from pcaplake.worker.admin.doctor.findings import Finding
 from pcaplake.worker.admin.open_case import Subject
 from pcaplake.worker.config.service_settings import FleetSettings
 from pcaplake.worker.config.settings import WrongSetting
-from pcaplake.worker.errors import Fatal
-from pcaplake.worker.lake.identity import read_identity
-from pcaplake.worker.lake.tables import SCHEMAS
-from pcaplake.worker.plain_text import counted
 
 from .lake_options import LedgerPath, Pair
 

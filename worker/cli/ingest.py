@@ -14,22 +14,22 @@ from typing import Annotated, Any
 
 import typer
 
-from pcaplake.worker import VERSION
+from pcaplake.common import VERSION
+from pcaplake.common.errors import Fatal
+from pcaplake.common.plain_text import describe_library_error
+from pcaplake.common.runtime import Runtime
+from pcaplake.ingest.captures.discovery import find_captures, require_captures
+from pcaplake.ingest.captures.reference import ObjectRef
+from pcaplake.ingest.captures.source import Sources
+from pcaplake.ingest.local_run import Ingest
+from pcaplake.ingest.pipeline import Reader
+from pcaplake.lake.identity import read_identity
+from pcaplake.lake.lake import Lake
+from pcaplake.lake.ledger.sqlite import SqliteLedger
+from pcaplake.lake.store.store import Store
+from pcaplake.lake.tables import count_tables
 from pcaplake.worker import console as screen
-from pcaplake.worker.captures.discovery import find_captures, require_captures
-from pcaplake.worker.captures.reference import ObjectRef
-from pcaplake.worker.captures.source import Sources
 from pcaplake.worker.config.settings import Settings, WrongSetting
-from pcaplake.worker.errors import Fatal
-from pcaplake.worker.ingest.local_run import Ingest
-from pcaplake.worker.ingest.pipeline import Reader
-from pcaplake.worker.lake.identity import read_identity
-from pcaplake.worker.lake.lake import Lake
-from pcaplake.worker.lake.ledger.sqlite import SqliteLedger
-from pcaplake.worker.lake.store.store import Store
-from pcaplake.worker.lake.tables import count_tables
-from pcaplake.worker.plain_text import describe_library_error
-from pcaplake.worker.runtime import Runtime
 
 from .ingest_report import name_files, progress_values, say_which_decodings_differ, show_result, tally_as_dict
 from .lake_options import FollowLinks, LakeUri, Pair

@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from pcaplake.common import VERSION
+from pcaplake.common.plain_text import counted
+from pcaplake.ingest.local_run import Tally
 from pcaplake.parser.schemas import TABLES
-from pcaplake.worker import VERSION
 from pcaplake.worker import console as screen
-from pcaplake.worker.ingest.local_run import Tally
-from pcaplake.worker.plain_text import counted
 
 NAMED = 20  # files of each kind that are listed by name, unless all are wanted
 

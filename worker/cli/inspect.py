@@ -11,16 +11,16 @@ from typing import Annotated, Any
 
 import typer
 
+from pcaplake.common.errors import PcaplakeError
+from pcaplake.common.plain_text import counted
+from pcaplake.ingest.captures.discovery import counts_by_name, find_captures, require_captures
+from pcaplake.ingest.captures.reference import ObjectRef
+from pcaplake.ingest.captures.source import Sources
 from pcaplake.parser import CaptureError
 from pcaplake.signals.database import Databases
 from pcaplake.worker import console as screen
-from pcaplake.worker.captures.discovery import counts_by_name, find_captures, require_captures
-from pcaplake.worker.captures.reference import ObjectRef
-from pcaplake.worker.captures.source import Sources
 from pcaplake.worker.config.settings import Settings, WrongSetting
-from pcaplake.worker.errors import PcaplakeError
 from pcaplake.worker.inspection.sources import STDIN, Inspector
-from pcaplake.worker.plain_text import counted
 
 from .inspect_report import Totals, describe_capture, describe_totals, display_name
 from .lake_options import FollowLinks, Pair

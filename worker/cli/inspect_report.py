@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from pcaplake.common.plain_text import counted, visible
 from pcaplake.worker import console as screen
-from pcaplake.worker.plain_text import counted, visible
 
 WIDTH, LABEL = 80, 13
 MOST_INTERFACES, MOST_REASONS, MOST_MESSAGES = 20, 12, 40  # lines of a table; --json has all

@@ -10,15 +10,15 @@ from typing import Annotated
 
 import typer
 
+from pcaplake.common.errors import Fatal, PcaplakeError
+from pcaplake.lake.config import LakeConfig
+from pcaplake.lake.identity import refuse_lake_with_lock_table
+from pcaplake.lake.maintenance import LEAST_RETENTION_DAYS, MaintenanceResult, maintain_each_table
+from pcaplake.lake.store.store import Store
 from pcaplake.worker import console as screen
 from pcaplake.worker.admin.open_case import create_local_case
 from pcaplake.worker.admin.pending_stages import find_tables_to_leave_alone, find_uncommitted_stages
 from pcaplake.worker.config.settings import WrongSetting, parse_size
-from pcaplake.worker.errors import Fatal, PcaplakeError
-from pcaplake.worker.lake.config import LakeConfig
-from pcaplake.worker.lake.identity import refuse_lake_with_lock_table
-from pcaplake.worker.lake.maintenance import LEAST_RETENTION_DAYS, MaintenanceResult, maintain_each_table
-from pcaplake.worker.lake.store.store import Store
 
 from .lake_options import LakeUri, LedgerPath, Pair
 from .tables import open_lake_store

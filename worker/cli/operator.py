@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pcaplake.common.errors import Fatal
 from pcaplake.worker import console as screen
 from pcaplake.worker.config.environment import read_pod_identity
 from pcaplake.worker.config.service_settings import FleetSettings
 from pcaplake.worker.config.settings import WrongSetting
-from pcaplake.worker.errors import Fatal
 
 if TYPE_CHECKING:
     from pcaplake.worker.kubernetes.plan import Plan

@@ -11,17 +11,17 @@ from typing import Annotated, Any
 
 import typer
 
+from pcaplake.common.errors import WrongUsage
+from pcaplake.common.plain_text import counted
+from pcaplake.ingest.captures.reference import ObjectRef
+from pcaplake.ingest.captures.source import Sources
 from pcaplake.parser import Profile
 from pcaplake.worker import console as screen
-from pcaplake.worker.captures.reference import ObjectRef
-from pcaplake.worker.captures.source import Sources
 from pcaplake.worker.config.settings import Settings, WrongSetting
-from pcaplake.worker.errors import WrongUsage
 from pcaplake.worker.inspection.comparison import Comparison
 from pcaplake.worker.inspection.evidence import Evidence
 from pcaplake.worker.inspection.proposal import Proposal
 from pcaplake.worker.inspection.sources import STDIN, Inspector
-from pcaplake.worker.plain_text import counted
 
 from .inspect import InspectionRun
 from .lake_options import FollowLinks, Pair

@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
+from pcaplake.common.plain_text import counted
 from pcaplake.worker import console as screen
 from pcaplake.worker.admin.replay.announce import WAVE
 from pcaplake.worker.config.s3_prefixes import Place, find_watched_places, parse_place
 from pcaplake.worker.config.service_settings import FleetSettings
 from pcaplake.worker.config.settings import WrongSetting
-from pcaplake.worker.plain_text import counted
 
 from .replay import (
     Match,

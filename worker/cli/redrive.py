@@ -10,14 +10,14 @@ from typing import Annotated, Any
 
 import typer
 
+from pcaplake.common.errors import Fatal
+from pcaplake.common.plain_text import counted
 from pcaplake.worker import console as screen
 from pcaplake.worker.admin.aws_clients import Clients
 from pcaplake.worker.admin.dead_letters import DeadLetter, RedriveTally, Selection
 from pcaplake.worker.admin.dead_letters import redrive_dead_letters as move
 from pcaplake.worker.admin.setup import queues
 from pcaplake.worker.config.service_settings import FleetSettings
-from pcaplake.worker.errors import Fatal
-from pcaplake.worker.plain_text import counted
 from pcaplake.worker.service.queue.sqs import SqsQueue
 
 from .replay import SHOWN

@@ -13,19 +13,19 @@ from typing import Annotated, Any
 
 import typer
 
+from pcaplake.common.background import run_in_background
+from pcaplake.common.plain_text import counted, shell_word
+from pcaplake.ingest.captures.reference import ObjectRef
+from pcaplake.lake.shared_tables import SharedTables
 from pcaplake.worker import console as screen
 from pcaplake.worker.admin.aws_clients import Clients
 from pcaplake.worker.admin.capture_status import CaptureStatusReader, open_lake_ledgers
 from pcaplake.worker.admin.replay.announce import WAVE, Announcer, Tally, go_through
 from pcaplake.worker.admin.replay.listing import Found, pages
-from pcaplake.worker.background import run_in_background
-from pcaplake.worker.captures.reference import ObjectRef
 from pcaplake.worker.config.routes import Routes
 from pcaplake.worker.config.s3_prefixes import Place, parse_place
 from pcaplake.worker.config.service_settings import FleetSettings
 from pcaplake.worker.config.settings import parse_seconds
-from pcaplake.worker.lake.shared_tables import SharedTables
-from pcaplake.worker.plain_text import counted, shell_word
 from pcaplake.worker.service.queue.sqs import SqsQueue
 
 from .setup import Config, Json

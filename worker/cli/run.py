@@ -9,10 +9,10 @@ from typing import Annotated
 
 import typer
 
+from pcaplake.common.errors import Fatal
 from pcaplake.worker.config.environment import PREFIX
 from pcaplake.worker.config.service_settings import FleetSettings
 from pcaplake.worker.config.setting_texts import list_settings
-from pcaplake.worker.errors import Fatal
 
 
 def _describe_settings() -> str:

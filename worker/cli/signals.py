@@ -12,17 +12,17 @@ from typing import Annotated, Any
 
 import typer
 
+from pcaplake.common.plain_text import counted
+from pcaplake.common.runtime import Runtime
+from pcaplake.derived.signals.command_options import DatabasesFile, WideMessages
+from pcaplake.derived.signals.counts_report import describe_counts
+from pcaplake.derived.signals.report import build_report
+from pcaplake.derived.signals.run import Options, SignalsRun
+from pcaplake.lake.store.store import Store
 from pcaplake.signals.database import Databases
 from pcaplake.signals.wide import require_wide_messages
 from pcaplake.worker import console as screen
 from pcaplake.worker.config.settings import parse_size
-from pcaplake.worker.lake.store.store import Store
-from pcaplake.worker.plain_text import counted
-from pcaplake.worker.runtime import Runtime
-from pcaplake.worker.signals.command_options import DatabasesFile, WideMessages
-from pcaplake.worker.signals.counts_report import describe_counts
-from pcaplake.worker.signals.report import build_report
-from pcaplake.worker.signals.run import Options, SignalsRun
 
 from .lake_options import LakeUri, Pair
 from .tables import open_lake_store

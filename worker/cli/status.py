@@ -12,11 +12,11 @@ from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.table import Table
 
+from pcaplake.common.plain_text import counted
 from pcaplake.worker import console as screen
 from pcaplake.worker.admin.open_case import Subject
 from pcaplake.worker.admin.status import MOST_PENDING, FleetWatch, LakeStatus, Leader, Status
 from pcaplake.worker.config.settings import WrongSetting
-from pcaplake.worker.plain_text import counted
 
 from .doctor import SubjectOptions
 

@@ -8,12 +8,12 @@ from typing import Annotated
 
 import typer
 
+from pcaplake.lake.identity import read_identity
+from pcaplake.lake.signal_tables import list_signal_tables
+from pcaplake.lake.store.store import Store
+from pcaplake.lake.tables import SCHEMAS, TableCounts, count_tables
 from pcaplake.worker import console as screen
 from pcaplake.worker.config.settings import Settings, WrongSetting
-from pcaplake.worker.lake.identity import read_identity
-from pcaplake.worker.lake.signal_tables import list_signal_tables
-from pcaplake.worker.lake.store.store import Store
-from pcaplake.worker.lake.tables import SCHEMAS, TableCounts, count_tables
 
 from .lake_options import LakeUri, Pair
 

@@ -15,10 +15,10 @@ from typing import Any, Self
 
 import yaml
 
+from pcaplake.common.errors import Fatal
+from pcaplake.lake.store.store import Store
 from pcaplake.parser import Profile, ProfileError
 from pcaplake.suggestions import suggest_name
-from pcaplake.worker.errors import Fatal
-from pcaplake.worker.lake.store.store import Store
 
 from .settings import WrongSetting
 

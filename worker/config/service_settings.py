@@ -16,7 +16,7 @@ import yaml
 from pydantic import Field, ValidationError, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from pcaplake.worker.lake.config import Creation, LakeConfig
+from pcaplake.lake.config import Creation, LakeConfig
 
 from .environment import (
     PREFIX,

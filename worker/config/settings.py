@@ -15,11 +15,11 @@ import pyarrow as pa
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
+from pcaplake.common.errors import Fatal, WrongUsage
+from pcaplake.lake.config import Creation, LakeConfig
+from pcaplake.lake.store.store import Store
 from pcaplake.parser import Profile, ProfileError
 from pcaplake.parser.schemas import TABLES
-from pcaplake.worker.errors import Fatal, WrongUsage
-from pcaplake.worker.lake.config import Creation, LakeConfig
-from pcaplake.worker.lake.store.store import Store
 
 from .environment import PREFIX, implied_storage_options, read_variables
 
@@ -119,8 +119,8 @@ def _decode_json(value: Any, plain: str, as_json: str) -> Any:
 def check_table_properties(properties: dict[str, str]) -> dict[str, str]:
     """The properties themselves. Raises ValueError for one that a table of pcaplake cannot have."""
     if properties:  # most commands set none, and need no Delta log
+        from pcaplake.lake.delta.properties import find_property_problem
         from pcaplake.signals.tables import CATALOG_SCHEMA, SIGNALS_SCHEMA
-        from pcaplake.worker.lake.delta.properties import find_property_problem
 
         schemas = (*(spec.schema for spec in TABLES.values()), SIGNALS_SCHEMA, CATALOG_SCHEMA)
         if problem := find_property_problem(properties, {name for schema in schemas for name in schema.names}):

@@ -9,11 +9,11 @@ from typing import Any, BinaryIO, cast
 import numpy as np
 import pyarrow as pa
 
+from pcaplake.ingest.pipeline import describe_interfaces
 from pcaplake.parser import Capture, Profile, ReadOptions, Summary, open_capture
 from pcaplake.parser.engine.key_spaces import KeySpace
 from pcaplake.parser.protocols.ethernet import TCP_PORT, UDP_PORT
 from pcaplake.signals.database import Databases
-from pcaplake.worker.ingest.pipeline import describe_interfaces
 
 from .can_candidates import CanCandidates, identifier_text
 from .can_identifiers import CanIdentifiers

@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from pcaplake.worker.plain_text import counted, to_json
+from pcaplake.common.plain_text import counted, to_json
 
 from .can_candidates import LEAST_FRAMES, CanProposals, identifier_text
 from .evidence import BUS_SOURCES, Evidence

@@ -7,12 +7,12 @@ import threading
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, cast
 
+from pcaplake.ingest.captures.reference import ObjectRef
+from pcaplake.ingest.captures.source import LocalFile, Sources
+from pcaplake.lake.identity import compute_capture_id
 from pcaplake.parser import Profile
 from pcaplake.parser.capture.recognition import should_be_capture
 from pcaplake.signals.database import Databases
-from pcaplake.worker.captures.reference import ObjectRef
-from pcaplake.worker.captures.source import LocalFile, Sources
-from pcaplake.worker.lake.identity import compute_capture_id
 
 from .content import HashedFile, StandardInput
 from .evidence import Evidence

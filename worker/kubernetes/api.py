@@ -17,7 +17,7 @@ from urllib.parse import urlencode
 import aiohttp
 from kubernetes.aio import client, config
 
-from pcaplake.worker.errors import Fatal, PcaplakeError, Retryable
+from pcaplake.common.errors import Fatal, PcaplakeError, Retryable
 
 TRANSPORT = (aiohttp.ClientError, OSError, TimeoutError)
 """The exceptions of a request without a response, which the client does not translate."""

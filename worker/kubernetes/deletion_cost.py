@@ -14,9 +14,9 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 
-from pcaplake.worker.background import run_in_background
-from pcaplake.worker.errors import Fatal, PcaplakeError
-from pcaplake.worker.meter import SILENT, Meter
+from pcaplake.common.background import run_in_background
+from pcaplake.common.errors import Fatal, PcaplakeError
+from pcaplake.common.meter import SILENT, Meter
 
 from .api import Cluster
 

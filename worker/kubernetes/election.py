@@ -29,8 +29,8 @@ from kubernetes.aio.leaderelection.leaderelection import LeaderElection
 from kubernetes.aio.leaderelection.leaderelectionrecord import LeaderElectionRecord
 from kubernetes.aio.leaderelection.resourcelock.leaselock import LeaseLock
 
-from pcaplake.worker.errors import Fatal
-from pcaplake.worker.meter import SILENT, Meter
+from pcaplake.common.errors import Fatal
+from pcaplake.common.meter import SILENT, Meter
 
 from .api import LASTING, TRANSPORT, Cluster, Rights
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
+from pcaplake.common.stop_signals import on_stop_signals
 from pcaplake.worker.config.service_settings import FleetSettings
 from pcaplake.worker.kubernetes.election import Timing
-from pcaplake.worker.stop_signals import on_stop_signals
 from pcaplake.worker.telemetry.logs import configured_logging
 from pcaplake.worker.telemetry.prometheus import PrometheusMeter
 from pcaplake.worker.telemetry.server import Server

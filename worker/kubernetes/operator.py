@@ -12,8 +12,8 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 
-from pcaplake.worker.errors import Fatal, Retryable
-from pcaplake.worker.meter import SILENT, Meter
+from pcaplake.common.errors import Fatal, Retryable
+from pcaplake.common.meter import SILENT, Meter
 
 from .api import Forbidden, Refused, Rights
 from .jobs import Jobs

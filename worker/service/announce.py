@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from pcaplake.worker.captures.range_reader import Budget, FetchConfig
-from pcaplake.worker.captures.reference import reference_from_capture
-from pcaplake.worker.captures.source import Sources
+from pcaplake.ingest.captures.range_reader import Budget, FetchConfig
+from pcaplake.ingest.captures.reference import reference_from_capture
+from pcaplake.ingest.captures.source import Sources
+from pcaplake.ingest.pipeline import Reader
+from pcaplake.ingest.rebuild_files import CaptureSource
+from pcaplake.lake.records import Capture
 from pcaplake.worker.config.routes import Routes
-from pcaplake.worker.ingest.pipeline import Reader
-from pcaplake.worker.ingest.rebuild_files import CaptureSource
-from pcaplake.worker.lake.records import Capture
 
 from .notification import build_s3_event
 from .queue import Queue

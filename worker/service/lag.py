@@ -12,10 +12,10 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from pcaplake.worker.captures.reference import ObjectRef, capture_from_reference
-from pcaplake.worker.errors import Retryable
-from pcaplake.worker.lake.lake import Lake
-from pcaplake.worker.meter import SILENT, Meter
+from pcaplake.common.errors import Retryable
+from pcaplake.common.meter import SILENT, Meter
+from pcaplake.ingest.captures.reference import ObjectRef, capture_from_reference
+from pcaplake.lake.lake import Lake
 
 MOST = 100  # stages followed at once: a sample is enough
 EVERY = 0.5  # seconds

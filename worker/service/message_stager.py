@@ -1,7 +1,7 @@
 """Stages every capture that a message announces. Steps 3.1 to 3.6 of docs/exactly-once.md, except receiving and deleting.
 
 It handles routes, lakes, and messages that announce several captures. It does not use the queue. Captures are decoded by
-worker/ingest/stager.py.
+ingest/stager.py.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from pcaplake.worker.captures.reference import ObjectRef
+from pcaplake.common.errors import Fatal, PcaplakeError, Retryable
+from pcaplake.common.runtime import Runtime
+from pcaplake.ingest.captures.reference import ObjectRef
+from pcaplake.ingest.stager import CaptureStager, Outcome, Request, Result, StagerConfig
 from pcaplake.worker.config.routes import Route
-from pcaplake.worker.errors import Fatal, PcaplakeError, Retryable
-from pcaplake.worker.ingest.stager import CaptureStager, Outcome, Request, Result, StagerConfig
-from pcaplake.worker.runtime import Runtime
 from pcaplake.worker.telemetry.metrics import METRICS, OTHER_EVENT
 
 from .lag import Lag

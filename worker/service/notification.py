@@ -18,9 +18,9 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote_plus, unquote_plus
 
-from pcaplake.worker.captures.reference import UNKNOWN_SIZE, ObjectRef
-from pcaplake.worker.errors import PcaplakeError
-from pcaplake.worker.lake.store.bucket_names import is_bucket_name
+from pcaplake.common.errors import PcaplakeError
+from pcaplake.ingest.captures.reference import UNKNOWN_SIZE, ObjectRef
+from pcaplake.lake.store.bucket_names import is_bucket_name
 
 CREATED = "ObjectCreated:"
 CREATED_BY_EVENTBRIDGE = "Object Created"

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pcaplake.worker.captures.range_reader import Budget
-from pcaplake.worker.captures.source import Sources
+from pcaplake.ingest.captures.range_reader import Budget
+from pcaplake.ingest.captures.source import Sources
+from pcaplake.ingest.pipeline import Reader
+from pcaplake.lake.lake import Lake
 from pcaplake.worker.config.routes import Routes
-from pcaplake.worker.ingest.pipeline import Reader
-from pcaplake.worker.lake.lake import Lake
 
 from .queue import Queue
 

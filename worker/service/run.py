@@ -15,29 +15,29 @@ from collections.abc import AsyncIterator, Mapping
 import uvloop
 from prometheus_client import CollectorRegistry
 
+from pcaplake.common import VERSION
+from pcaplake.common.background import run_in_background
+from pcaplake.common.errors import Fatal
+from pcaplake.common.meter import Meter
+from pcaplake.common.runtime import Runtime
+from pcaplake.common.stop_signals import on_stop_signals
+from pcaplake.common.traces import exported_traces
+from pcaplake.ingest.captures.range_reader import Budget, FetchConfig
+from pcaplake.ingest.captures.source import Sources
+from pcaplake.ingest.idle_memory import limit_arenas
+from pcaplake.ingest.pipeline import Reader
+from pcaplake.lake.commit.lease import LONGEST_LOOK
+from pcaplake.lake.lake import Lake
+from pcaplake.lake.shared_tables import SharedTables
 from pcaplake.parser.schemas import TABLES
-from pcaplake.worker import VERSION
-from pcaplake.worker.background import run_in_background
-from pcaplake.worker.captures.range_reader import Budget, FetchConfig
-from pcaplake.worker.captures.source import Sources
 from pcaplake.worker.config.environment import read_pod_identity
 from pcaplake.worker.config.service_settings import FleetSettings
 from pcaplake.worker.config.unknown_variables import list_unknown_variables
-from pcaplake.worker.errors import Fatal
-from pcaplake.worker.ingest.idle_memory import limit_arenas
-from pcaplake.worker.ingest.pipeline import Reader
-from pcaplake.worker.lake.commit.lease import LONGEST_LOOK
-from pcaplake.worker.lake.lake import Lake
-from pcaplake.worker.lake.shared_tables import SharedTables
-from pcaplake.worker.meter import Meter
-from pcaplake.worker.runtime import Runtime
 from pcaplake.worker.service.queue.sqs import SqsQueue
-from pcaplake.worker.stop_signals import on_stop_signals
 from pcaplake.worker.telemetry.logs import configured_logging
 from pcaplake.worker.telemetry.loop import LoopDelay
 from pcaplake.worker.telemetry.prometheus import PrometheusMeter
 from pcaplake.worker.telemetry.server import Server
-from pcaplake.worker.telemetry.traces import exported_traces
 
 from .announce import create_queue_source
 from .parts import ServiceParts

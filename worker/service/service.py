@@ -15,18 +15,18 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from pcaplake.worker.batched import Batched
-from pcaplake.worker.captures.objects import Refused
-from pcaplake.worker.captures.range_reader import FetchConfig
-from pcaplake.worker.errors import Fatal, PcaplakeError, Retryable
-from pcaplake.worker.ingest.idle_memory import release_idle_memory
-from pcaplake.worker.ingest.stager import StagerConfig
-from pcaplake.worker.lake.lake import Lake
-from pcaplake.worker.retry import backoff
-from pcaplake.worker.runtime import Runtime
+from pcaplake.common.batched import Batched
+from pcaplake.common.errors import Fatal, PcaplakeError, Retryable
+from pcaplake.common.log_context import bind_log_context
+from pcaplake.common.retry import backoff
+from pcaplake.common.runtime import Runtime
+from pcaplake.common.traces import span
+from pcaplake.ingest.captures.objects import Refused
+from pcaplake.ingest.captures.range_reader import FetchConfig
+from pcaplake.ingest.idle_memory import release_idle_memory
+from pcaplake.ingest.stager import StagerConfig
+from pcaplake.lake.lake import Lake
 from pcaplake.worker.service.queue.heartbeat import CAP, Heartbeats
-from pcaplake.worker.telemetry.log_context import bind_log_context
-from pcaplake.worker.telemetry.traces import span
 
 from .message_stager import MessageStager, Returned
 from .notification import BadNotification, parse_notification

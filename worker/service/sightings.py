@@ -1,4 +1,4 @@
-"""Records that an object got a content again that its lake already has (worker/lake/sightings.py)."""
+"""Records that an object got a content again that its lake already has (lake/sightings.py)."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from pcaplake.worker.batched import Batched
-from pcaplake.worker.ingest.stage_sightings import stage_sightings
-from pcaplake.worker.ingest.stager import Request
-from pcaplake.worker.lake.lake import Lake
-from pcaplake.worker.lake.records import Capture
-from pcaplake.worker.lake.sightings import is_later, sighting_of
+from pcaplake.common.batched import Batched
+from pcaplake.ingest.stage_sightings import stage_sightings
+from pcaplake.ingest.stager import Request
+from pcaplake.lake.lake import Lake
+from pcaplake.lake.records import Capture
+from pcaplake.lake.sightings import is_later, sighting_of
 
 log = logging.getLogger(__name__)
 _Seen = tuple[Capture, str | None]  # a capture at the time at which it was seen again, and its vehicle

@@ -13,12 +13,11 @@ from typing import Literal, TextIO
 
 import structlog
 
+from pcaplake.common.errors import PcaplakeError
+from pcaplake.common.log_context import log_context, mark_logged
+from pcaplake.common.plain_text import to_json, visible
 from pcaplake.parser import ProfileError
 from pcaplake.worker.config.settings import WrongSetting
-from pcaplake.worker.errors import PcaplakeError
-from pcaplake.worker.plain_text import to_json, visible
-
-from .log_context import log_context, mark_logged
 
 log = logging.getLogger(__name__)
 _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}

@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 
-from pcaplake.worker.meter import Meter
+from pcaplake.common.meter import Meter
 
 INTERVAL = 0.5
 _REMEMBERED = 60

@@ -1,6 +1,6 @@
 """The table of all metrics: names, units, labels and meanings.
 
-docs/metrics.md is generated from it. Code that records metrics uses the port in worker/meter.py and the keys of this table.
+docs/metrics.md is generated from it. Code that records metrics uses the port in common/meter.py and the keys of this table.
 """
 
 from __future__ import annotations

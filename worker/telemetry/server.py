@@ -16,7 +16,7 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
-from pcaplake.worker.errors import Fatal
+from pcaplake.common.errors import Fatal
 
 log = logging.getLogger(__name__)
 

@@ -8,8 +8,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from pcaplake.ingest.captures.reference import ObjectRef
 from pcaplake.spark_jobs.backfill.executor import OutcomeCounts, Work, stage_captures
-from pcaplake.worker.captures.reference import ObjectRef
 
 
 def staged(work: Work, refs: Sequence[ObjectRef], results: object) -> None:

@@ -28,6 +28,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pcaplake.common.errors import Fatal, Retryable
+from pcaplake.ingest.captures.reference import ObjectRef, local_reference
+from pcaplake.ingest.captures.source import LocalFile, Sources
+from pcaplake.lake.records import Capture
+from pcaplake.lake.store.store import Store
 from pcaplake.parser.schemas import TABLES
 from pcaplake.spark_jobs.backfill import job as backfill
 from pcaplake.spark_jobs.backfill.driver import Driver, ReturnedCaptures, balance_by_size, open_driver
@@ -35,13 +40,8 @@ from pcaplake.spark_jobs.backfill.executor import OutcomeCounts, Work, stage_cap
 from pcaplake.spark_jobs.backfill.inventory import ListedObject, read_inventory
 from pcaplake.spark_jobs.backfill.job import BackfillOptions, prepare_work, run
 from pcaplake.spark_jobs.backfill.sources import list_capture_pages
-from pcaplake.worker.captures.reference import ObjectRef, local_reference
-from pcaplake.worker.captures.source import LocalFile, Sources
 from pcaplake.worker.config.service_settings import FleetSettings
 from pcaplake.worker.config.settings import WrongSetting
-from pcaplake.worker.errors import Fatal, Retryable
-from pcaplake.worker.lake.records import Capture
-from pcaplake.worker.lake.store.store import Store
 from pcaplake.worker.service.notification import parse_notification
 from tests.integration.stages import FRAMES, PATIENCE, check_all, until
 from tests.integration.stages import staged as staging

@@ -18,14 +18,14 @@ from typing import Annotated, Any
 import pytest
 import typer
 
+from pcaplake.common.errors import Fatal, WrongChoice
+from pcaplake.lake.store.store import Store
 from pcaplake.spark_jobs import __main__ as jobs
 from pcaplake.spark_jobs.common import job, session
 from pcaplake.spark_jobs.common.maintenance import TABLE_NAMES, require_lake
 from pcaplake.spark_jobs.vacuum.pending_stages import PendingStages
 from pcaplake.worker.admin.open_case import Subject
 from pcaplake.worker.config.service_settings import FleetSettings
-from pcaplake.worker.errors import Fatal, WrongChoice
-from pcaplake.worker.lake.store.store import Store
 from tests.spark_jobs.drives import fill
 
 pytestmark = pytest.mark.unit

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 import typer
 
+from pcaplake.common.errors import Fatal
 from pcaplake.spark_jobs import __main__ as jobs
 from pcaplake.spark_jobs.common import job, jvm, session
 from pcaplake.spark_jobs.common.spark_errors import explain_spark_error, is_spark_error, summarize_error
-from pcaplake.worker.errors import Fatal
 
 pytestmark = pytest.mark.unit
 

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from delta.exceptions import ConcurrentAppendException, ConcurrentDeleteReadException
 
+from pcaplake.common.errors import Retryable
+from pcaplake.lake.store.object_store import ObjectStore
+from pcaplake.lake.store.store import Store
 from pcaplake.spark_jobs.common import maintenance as upkeep
 from pcaplake.spark_jobs.common.delta_writes import retry_on_conflict
-from pcaplake.worker.errors import Retryable
-from pcaplake.worker.lake.store.object_store import ObjectStore
-from pcaplake.worker.lake.store.store import Store
 from tests.retries import hardly_wait
 from tests.spark_jobs.conftest import Site
 

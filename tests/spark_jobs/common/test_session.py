@@ -10,6 +10,9 @@ from typing import Any
 
 import pytest
 
+from pcaplake.common.errors import Fatal
+from pcaplake.lake.lake import Lake
+from pcaplake.lake.shared_tables import SharedTables
 from pcaplake.spark_jobs.common import session
 from pcaplake.spark_jobs.common.lake_tables import read_table, table_exists, table_path
 from pcaplake.spark_jobs.common.session import (
@@ -22,9 +25,6 @@ from pcaplake.spark_jobs.common.session import (
     spark_configuration,
 )
 from pcaplake.worker.config.service_settings import FleetSettings
-from pcaplake.worker.errors import Fatal
-from pcaplake.worker.lake.lake import Lake
-from pcaplake.worker.lake.shared_tables import SharedTables
 from tests.spark_jobs.conftest import Site
 
 LOCKS = LockTableAddress(name="locks", region="eu-west-1")

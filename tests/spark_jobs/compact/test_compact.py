@@ -20,6 +20,8 @@ from deltalake import DeltaTable
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pcaplake.common.errors import Fatal
+from pcaplake.lake.store.store import Store
 from pcaplake.spark_jobs.__main__ import build_command_line
 from pcaplake.spark_jobs.common import job
 from pcaplake.spark_jobs.common.lake_tables import read_table, table_path
@@ -34,8 +36,6 @@ from pcaplake.spark_jobs.compact.plan import (
     summarize_partitions,
 )
 from pcaplake.worker.config.settings import WrongSetting
-from pcaplake.worker.errors import Fatal
-from pcaplake.worker.lake.store.store import Store
 from tests.spark_jobs.conftest import Site
 from tests.spark_jobs.drives import DAY, Drive, fill, fill_fleet
 from tests.spark_jobs.tables import files_read

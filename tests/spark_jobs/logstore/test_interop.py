@@ -14,7 +14,7 @@ import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
-from pcaplake.worker.lake.delta.lock_table import Entry, TablePath
+from pcaplake.lake.delta.lock_table import Entry, TablePath
 from tests.spark_jobs.conftest import Site
 from tests.spark_jobs.fleet import FaultProxy, Spark
 from tests.spark_jobs.logstore.places import Place

@@ -16,8 +16,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from pcaplake.common.errors import Fatal
 from pcaplake.spark_jobs import jars
-from pcaplake.worker.errors import Fatal
 from tests.spark_jobs.conftest import Site
 from tests.spark_jobs.fleet import Spark
 from tests.spark_jobs.logstore.places import Place

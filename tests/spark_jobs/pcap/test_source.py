@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.datasource import EqualNullSafe, EqualTo, GreaterThan, In, IsNotNull, IsNull, LessThan, Not
 
+from pcaplake.ingest.captures.reference import ObjectRef
 from pcaplake.parser.schemas import TABLES
 from pcaplake.spark_jobs.pcap.filters import filter_batch, split_pushed_filters
 from pcaplake.spark_jobs.pcap.options import READABLE, PcapOptions
@@ -27,7 +28,6 @@ from pcaplake.spark_jobs.pcap.source import PUSHDOWN, balance_partitions, decode
 from pcaplake.spark_jobs.pcap.stream import Offset, captures_of_batch, list_captures_so_far, take_within_limits
 from pcaplake.spark_jobs.pcap.types import table_spark_schema
 from pcaplake.worker import sample
-from pcaplake.worker.captures.reference import ObjectRef
 from tests.oracles import captures as real
 from tests.parser import captures
 from tests.worker import lakes

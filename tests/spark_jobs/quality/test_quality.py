@@ -17,6 +17,10 @@ from deltalake import DeltaTable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pcaplake.common.errors import Fatal
+from pcaplake.lake.delta.log_store import LogStore
+from pcaplake.lake.records import SIGHTINGS
+from pcaplake.lake.store.store import Store
 from pcaplake.parser.schemas import TABLES
 from pcaplake.spark_jobs.__main__ import build_command_line
 from pcaplake.spark_jobs.common import job
@@ -27,10 +31,6 @@ from pcaplake.spark_jobs.quality.plots import SERIES, plot_horizontal_bars, plot
 from pcaplake.spark_jobs.quality.report import ALARMING, SECTIONS, TOTAL, QualityFinding, QualityReport
 from pcaplake.worker.cli import ingest
 from pcaplake.worker.config.settings import Settings
-from pcaplake.worker.errors import Fatal
-from pcaplake.worker.lake.delta.log_store import LogStore
-from pcaplake.worker.lake.records import SIGHTINGS
-from pcaplake.worker.lake.store.store import Store
 from pcaplake.worker.sample import write_sample_captures
 from tests.spark_jobs.conftest import Site
 from tests.spark_jobs.drives import DAY, Drive, fill, fill_fleet, staged
@@ -66,7 +66,7 @@ def sick(tmp_path_factory: pytest.TempPathFactory) -> str:
 
     async def again() -> None:
         """What no process of ours does: the files of a capture a second time."""
-        from pcaplake.worker.lake.lake import Lake
+        from pcaplake.lake.lake import Lake
 
         opened = await Lake.open(folder)
         try:

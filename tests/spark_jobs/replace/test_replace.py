@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from pcaplake.common.errors import Fatal
 from pcaplake.parser import Profile
 from pcaplake.parser.schemas import TABLES
 from pcaplake.signals import Databases
@@ -27,7 +28,6 @@ from pcaplake.spark_jobs.replace.job import ReplaceOptions, ReplaceReport, run
 from pcaplake.worker import sample
 from pcaplake.worker.config.service_settings import FleetSettings
 from pcaplake.worker.config.settings import WrongSetting
-from pcaplake.worker.errors import Fatal
 from tests.signals.lakes import SignalLake
 from tests.signals.someip.wireshark_tables import TableWriter
 from tests.spark_jobs.signals.runs import decode as decode_signals

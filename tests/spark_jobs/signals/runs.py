@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from pcaplake.derived.signals.report import SignalReport
+from pcaplake.derived.signals.run import Options
 from pcaplake.signals import Databases
 from pcaplake.spark_jobs.signals import run
 from pcaplake.worker.config.service_settings import FleetSettings
-from pcaplake.worker.signals.report import SignalReport
-from pcaplake.worker.signals.run import Options
 
 
 def decode(spark: Any, lake: Any, known: Databases, **given: Any) -> SignalReport:

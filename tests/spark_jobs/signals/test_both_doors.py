@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
+from pcaplake.common.errors import Fatal
+from pcaplake.derived.signals.counts_report import report_counts
+from pcaplake.derived.signals.report import SignalReport
 from pcaplake.signals import Databases
 from pcaplake.signals.tables import wide_table_name
-from pcaplake.worker.errors import Fatal
-from pcaplake.worker.signals.counts_report import report_counts
-from pcaplake.worker.signals.report import SignalReport
+from tests.derived.signals import runs
 from tests.signals import container_files
 from tests.signals.arxml_files import write_arxml
 from tests.signals.container_files import CAN_ID, LITTLE, SHORT
@@ -29,7 +30,6 @@ from tests.signals.someip.payload_writer import Writer
 from tests.signals.someip.traffic import PAYLOADS, Traffic, draw_messages
 from tests.spark_jobs.signals import runs as spark_runs
 from tests.worker.adapters.faults import Killed
-from tests.worker.signals import runs
 
 WIDE = ("Speed", "Cmd", "Chassis", "Body", "Axle", "Component", "Wheels", "Service28673.State")
 TABLES = ("signals", "signal_catalog", *map(wide_table_name, WIDE))

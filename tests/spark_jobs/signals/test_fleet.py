@@ -14,6 +14,12 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
+from pcaplake.derived.signals.report import SignalReport
+from pcaplake.lake.config import LakeConfig
+from pcaplake.lake.delta import LogStore, Txn
+from pcaplake.lake.records import Capture
+from pcaplake.lake.staging.window import Window
+from pcaplake.lake.store.store import Store
 from pcaplake.parser.schemas import TABLES
 from pcaplake.signals import Databases
 from pcaplake.spark_jobs.backfill import job as backfill
@@ -21,12 +27,6 @@ from pcaplake.spark_jobs.common.lake_tables import table_path
 from pcaplake.spark_jobs.common.lock_table import open_lock_table
 from pcaplake.spark_jobs.replace import job as replace
 from pcaplake.worker.config.service_settings import FleetSettings
-from pcaplake.worker.lake.config import LakeConfig
-from pcaplake.worker.lake.delta import LogStore, Txn
-from pcaplake.worker.lake.records import Capture
-from pcaplake.worker.lake.staging.window import Window
-from pcaplake.worker.lake.store.store import Store
-from pcaplake.worker.signals.report import SignalReport
 from tests.signals.lakes import SignalLake
 from tests.spark_jobs.conftest import Site
 from tests.spark_jobs.signals.runs import decode

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from pcaplake.derived.signals.unmatched import FrameCount, UnmatchedFrames, explain_unmatched
 from pcaplake.signals import Databases
-from pcaplake.worker.signals.unmatched import FrameCount, UnmatchedFrames, explain_unmatched
 from tests.signals.lakes import SignalLake
 from tests.spark_jobs.signals.runs import decode
 

@@ -18,6 +18,12 @@ from deltalake import DeltaTable
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pcaplake.common.errors import Fatal
+from pcaplake.lake.config import LakeConfig
+from pcaplake.lake.lake import Lake
+from pcaplake.lake.records import Manifest, Stage, manifest_path
+from pcaplake.lake.shared_tables import SharedTables
+from pcaplake.lake.staging.stage_files import HOUR_MS
 from pcaplake.spark_jobs.__main__ import build_command_line
 from pcaplake.spark_jobs.common import job
 from pcaplake.spark_jobs.common.lake_tables import read_table
@@ -33,12 +39,6 @@ from pcaplake.spark_jobs.vacuum.job import (
 from pcaplake.spark_jobs.vacuum.pending_stages import CLOCK, PendingStages, find_pending_stages
 from pcaplake.worker.admin.open_case import Subject
 from pcaplake.worker.config.service_settings import FleetSettings
-from pcaplake.worker.errors import Fatal
-from pcaplake.worker.lake.config import LakeConfig
-from pcaplake.worker.lake.lake import Lake
-from pcaplake.worker.lake.records import Manifest, Stage, manifest_path
-from pcaplake.worker.lake.shared_tables import SharedTables
-from pcaplake.worker.lake.staging.stage_files import HOUR_MS
 from tests.spark_jobs.conftest import Site
 from tests.spark_jobs.drives import Drive, fill, fill_fleet, staged
 
@@ -168,7 +168,7 @@ class TestWhatWaits:
             ask(lake, ledger=tmp_path / "elsewhere")
 
     def test_a_ledger_that_forgot_a_stage_is_not_believed(self, lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        from pcaplake.worker.lake.ledger.sqlite import SqliteLedger
+        from pcaplake.lake.ledger.sqlite import SqliteLedger
 
         fill(lake, [Drive(number=1)])
         self.stage(lake, 1)

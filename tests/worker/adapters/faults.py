@@ -12,7 +12,7 @@ from collections.abc import Callable
 from fnmatch import fnmatchcase
 from typing import Literal, TypeVar
 
-from pcaplake.worker.errors import OutcomeUnknown, Retryable
+from pcaplake.common.errors import OutcomeUnknown, Retryable
 
 T = TypeVar("T")
 Kind = Literal["nothing", "error", "lost", "dead before", "dead after"]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from pcaplake.worker.lake.delta.lock_table import Entry, TablePath, is_version_file_name
+from pcaplake.lake.delta.lock_table import Entry, TablePath, is_version_file_name
 from tests.worker.adapters.faults import Faults
 from tests.worker.adapters.memory_store import MemoryStore
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from pcaplake.worker.lake.ledger import (
+from pcaplake.lake.ledger import (
     COMMITTED,
     STAGED,
     CaptureItem,
@@ -16,7 +16,7 @@ from pcaplake.worker.lake.ledger import (
     StageItem,
     captures_of_other_stages,
 )
-from pcaplake.worker.lake.records import Capture, Manifest, Stage
+from pcaplake.lake.records import Capture, Manifest, Stage
 from tests.worker.adapters.faults import Faults
 
 T = TypeVar("T")

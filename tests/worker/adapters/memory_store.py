@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from pcaplake.worker.errors import Fatal
-from pcaplake.worker.lake.store.store import Buffer, Listing, ObjectMeta, Store, Upload, checked_path
+from pcaplake.common.errors import Fatal
+from pcaplake.lake.store.store import Buffer, Listing, ObjectMeta, Store, Upload, checked_path
 from tests.worker.adapters.faults import Faults
 
 

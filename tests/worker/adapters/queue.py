@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from functools import partial
 from urllib.parse import quote_plus
 
-from pcaplake.worker.captures.objects import Changed, Content, Gone
-from pcaplake.worker.errors import OutcomeUnknown, Retryable
+from pcaplake.common.errors import OutcomeUnknown, Retryable
+from pcaplake.ingest.captures.objects import Changed, Content, Gone
 from pcaplake.worker.service.queue import LONGEST_VISIBILITY, Attributes, BatchResult, Delivery, Queue
 from tests.worker.adapters.faults import Faults
 

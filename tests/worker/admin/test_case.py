@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from pcaplake.lake.records import manifest_path
 from pcaplake.worker.admin.case import list_batches_from
-from pcaplake.worker.lake.records import manifest_path
 from tests.worker.adapters.memory_store import MemoryStore
 
 

@@ -15,17 +15,17 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from pcaplake.lake.ledger import Lease
+from pcaplake.lake.records import Manifest, manifest_path
+from pcaplake.lake.tables import SCHEMAS
 from pcaplake.worker.admin.doctor.checks_queue import QueueFacts
 from pcaplake.worker.admin.open_case import Subject
 from pcaplake.worker.admin.status import FleetWatch, LakeStatus, LakeWatch, Leader, Status, TableStatus
 from pcaplake.worker.cli.status import render_status
 from pcaplake.worker.config.service_settings import FleetSettings
-from pcaplake.worker.lake.ledger import Lease
-from pcaplake.worker.lake.records import Manifest, manifest_path
-from pcaplake.worker.lake.tables import SCHEMAS
+from tests.lake.delta.deltas import add, foreign
 from tests.worker import lakes
 from tests.worker.conftest import Drive
-from tests.worker.lake.delta.deltas import add, foreign
 from tests.worker.patients import Ground, change, described, drop, with_checkpoint
 
 Capsys = pytest.CaptureFixture[str]

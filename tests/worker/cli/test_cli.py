@@ -20,6 +20,11 @@ import pytest
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
+from pcaplake.ingest.local_run import Tally
+from pcaplake.lake.config import LakeConfig
+from pcaplake.lake.delta import LogStore
+from pcaplake.lake.store.store import Store
+from pcaplake.lake.tables import count_tables
 from pcaplake.parser import Profile
 from pcaplake.parser.capture import programs
 from pcaplake.parser.engine import kernel, specialize
@@ -28,11 +33,6 @@ from pcaplake.worker import sample
 from pcaplake.worker.cli import app as cli
 from pcaplake.worker.cli.ingest_report import progress_values, tally_as_dict
 from pcaplake.worker.config.settings import Settings, WrongSetting
-from pcaplake.worker.ingest.local_run import Tally
-from pcaplake.worker.lake.config import LakeConfig
-from pcaplake.worker.lake.delta import LogStore
-from pcaplake.worker.lake.store.store import Store
-from pcaplake.worker.lake.tables import count_tables
 from tests.worker import lakes
 from tests.worker.conftest import Drive
 
@@ -387,7 +387,7 @@ def test_maintain_where_nothing_may_be_written(
         assert name != "packets"
         raise TableNotFoundError
 
-    monkeypatch.setattr("pcaplake.worker.lake.maintenance._maintain_table", maintain_table)
+    monkeypatch.setattr("pcaplake.lake.maintenance._maintain_table", maintain_table)
     code, _, err = lakes.run(capsys, "maintain", "--lake", lake)
     assert (code, err.splitlines()[-1]) == (
         3,

@@ -14,10 +14,10 @@ from typing import Any
 import deltalake
 import pytest
 
+from pcaplake.lake.identity import LAKE_JSON, LEDGER_FILE
+from pcaplake.lake.store.store import Store
 from pcaplake.worker.admin import open_case
 from pcaplake.worker.admin.doctor.doctor import CHECKS
-from pcaplake.worker.lake.identity import LAKE_JSON, LEDGER_FILE
-from pcaplake.worker.lake.store.store import Store
 from tests.worker import lakes
 from tests.worker.conftest import Drive
 

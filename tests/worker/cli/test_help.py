@@ -10,6 +10,7 @@ from typer.main import get_command
 
 from pcaplake.worker.cli.app import app
 from tests.worker import lakes
+from tools import ROOMS
 
 COMMANDS = [
     *([name] for name in get_command(app).commands),  # type: ignore[attr-defined]
@@ -72,7 +73,7 @@ def test_pages_of_the_documentation(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_pages_that_messages_name_exist(capsys: pytest.CaptureFixture[str]) -> None:
     code = subprocess.run(
-        ["git", "grep", "-hoE", r"`pcaplake docs [a-z-]+`", "--", "worker", "spark_jobs"],
+        ["git", "grep", "-hoE", r"`pcaplake docs [a-z-]+`", "--", *ROOMS],
         capture_output=True,
         text=True,
         check=True,

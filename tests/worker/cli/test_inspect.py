@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
+from pcaplake.ingest.captures.source import LocalFile
 from pcaplake.parser import Profile
 from pcaplake.worker import sample
-from pcaplake.worker.captures.source import LocalFile
 from pcaplake.worker.cli.inspect_report import WIDTH
 from pcaplake.worker.inspection.names import LINK_TYPES
 from pcaplake.worker.sample import frames

@@ -13,17 +13,17 @@ from pathlib import Path
 
 import pytest
 
+from pcaplake.common.errors import Fatal
+from pcaplake.lake.commit.overwrite import reserve_generation
+from pcaplake.lake.delta import LogStore
+from pcaplake.lake.maintenance import MaintenanceResult, maintain_each_table
+from pcaplake.lake.store import durable
+from pcaplake.lake.store.store import Store
 from pcaplake.worker.admin.pending_stages import find_uncommitted_stages
-from pcaplake.worker.errors import Fatal
-from pcaplake.worker.lake.commit.overwrite import reserve_generation
-from pcaplake.worker.lake.delta import LogStore
-from pcaplake.worker.lake.maintenance import MaintenanceResult, maintain_each_table
-from pcaplake.worker.lake.store import durable
-from pcaplake.worker.lake.store.store import Store
+from tests.lake.delta.deltas import SCHEMA, write
+from tests.lake.generations import raise_generation
 from tests.worker import lakes
 from tests.worker.conftest import Drive
-from tests.worker.lake.delta.deltas import SCHEMA, write
-from tests.worker.lake.generations import raise_generation
 from tests.worker.lakes import configure, parquet
 from tests.worker.patients import Ground, edit
 

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
+from pcaplake.lake.lake import Lake
 from pcaplake.signals import Databases
 from pcaplake.worker.cli.app import run_command_line
-from pcaplake.worker.lake.lake import Lake
 from tests.signals.databases import TWO_BUSES, databases
 from tests.signals.lakes import SignalLake
 
@@ -68,9 +68,9 @@ def test_wrong_usage(lake: SignalLake, capsys: pytest.CaptureFixture[str], tmp_p
     assert "nothing.dbc does not exist" in capsys.readouterr().err
     assert run_command_line(["signals", "--lake", "other", "--databases", "buses.yaml"]) == 2
     (tmp_path / "lake" / "_pcaplake" / "spark" / "signals" / "0").mkdir(parents=True)
-    (tmp_path / "lake" / "_pcaplake" / "spark" / "signals" / "0" / "state.json").write_text('{"format": 1}')
+    (tmp_path / "lake" / "_pcaplake" / "spark" / "signals" / "0" / "state.json").write_text('{"format": 3}')
     assert run_command_line(["signals", "--lake", "lake", "--databases", "buses.yaml"]) == 3
-    assert "decoded by the Spark job" in capsys.readouterr().err
+    assert "state.json cannot be read (it has another format): restore it" in capsys.readouterr().err
 
 
 @pytest.mark.slow

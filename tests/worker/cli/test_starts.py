@@ -50,7 +50,7 @@ NOT_FOR_SHORT_COMMANDS = {
     "botocore",
     "kubernetes",
     "pcaplake.worker.admin.doctor",
-    "pcaplake.worker.ingest.reread",
+    "pcaplake.ingest.reread",
     "pcaplake.worker.sample",
     "pydantic_settings",
     "rich",
@@ -83,7 +83,7 @@ def test_a_program_loads_the_kernels_that_it_needs(tmp_path: Path) -> None:
     code = (
         "import sys\n"
         "from pcaplake import open_capture\n"
-        "import pcaplake.worker.lake.parquet\n"
+        "import pcaplake.lake.parquet\n"
         "assert 'pcaplake.core' not in sys.modules\n"
         f"with open_capture({str(tmp_path / 'a.pcap')!r}, 'can_frames') as capture:\n"
         "    assert capture.read().num_rows == 3\n"

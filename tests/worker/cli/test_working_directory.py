@@ -87,4 +87,4 @@ def test_one_place_names_the_python_of_child_processes() -> None:
         if re.search(r"sys\.executable|multiprocessing|ProcessPoolExecutor", path.read_text())
     ]
     # the session passes it to Spark, whose executors get PYTHONSAFEPATH
-    assert sorted(found) == ["spark_jobs/common/session.py", "worker/child_python.py"]
+    assert sorted(found) == ["common/child_python.py", "spark_jobs/common/session.py"]

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pcaplake.worker.captures.source import Sources
+from pcaplake.common.meter import SILENT
+from pcaplake.ingest.captures.source import Sources
 from pcaplake.worker.cli import app as cli
 from pcaplake.worker.config import service_settings as fleet_settings
 from pcaplake.worker.config.environment import PREFIX
@@ -22,7 +23,6 @@ from pcaplake.worker.config.service_settings import FleetSettings, read_memory_l
 from pcaplake.worker.config.setting_texts import list_settings
 from pcaplake.worker.config.settings import Settings, WrongSetting
 from pcaplake.worker.config.unknown_variables import describe_unknown_variables
-from pcaplake.worker.meter import SILENT
 from pcaplake.worker.service import run as serve
 from tools import settings_page
 from tools.local.engines import LOOPBACK

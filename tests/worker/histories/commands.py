@@ -16,9 +16,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
 
+from pcaplake.lake.store import durable, local_store
 from pcaplake.worker.cli.app import run_command_line
 from pcaplake.worker.config.settings import Settings
-from pcaplake.worker.lake.store import durable, local_store
 
 PROCESSES: Final = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(["tests.worker.histories.warmed", "tests.worker.histories.commands"])

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
+from pcaplake.lake.records import SIGHTINGS
 from pcaplake.parser.schemas import TABLES
 from pcaplake.signals import Databases
 from pcaplake.signals.decoder import SignalDecoder
@@ -19,7 +20,6 @@ from pcaplake.signals.sources import TABLES as SOURCES
 from pcaplake.signals.sources import Source
 from pcaplake.signals.tables import CATALOG, SIGNALS, wide_table_name
 from pcaplake.signals.wide import source_of_message
-from pcaplake.worker.lake.records import SIGHTINGS
 
 VOLATILE = ("ingested_at", "first_seen", "modified_at", "sequencer")  # when it was seen, not what is in it
 

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pcaplake.common.errors import Fatal, Retryable
+from pcaplake.common.meter import SILENT
 from pcaplake.worker.config.service_settings import FleetSettings
-from pcaplake.worker.errors import Fatal, Retryable
 from pcaplake.worker.kubernetes import deletion_cost
 from pcaplake.worker.kubernetes.api import Cluster, Forbidden, Refused
 from pcaplake.worker.kubernetes.deletion_cost import ANNOTATION, DeletionCost, following, level
-from pcaplake.worker.meter import SILENT
 from pcaplake.worker.service import run as serve
 from tests.worker.kubernetes import clusters
 from tests.worker.telemetry.counts import Counts

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pcaplake.worker.errors import Fatal
+from pcaplake.common.errors import Fatal
 from pcaplake.worker.kubernetes.api import Cluster
 from pcaplake.worker.kubernetes.election import Election, Timing
 from tests.worker.kubernetes import clusters

@@ -18,9 +18,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pcaplake.common.errors import Fatal, Retryable
 from pcaplake.worker.cli import app as cli
 from pcaplake.worker.config.settings import WrongSetting
-from pcaplake.worker.errors import Fatal, Retryable
 from pcaplake.worker.kubernetes.api import Forbidden, Refused
 from pcaplake.worker.kubernetes.jobs import ClusterJobs
 from pcaplake.worker.kubernetes.operator import Operator

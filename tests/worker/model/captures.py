@@ -18,13 +18,13 @@ from typing import Any, BinaryIO
 
 import pyarrow as pa
 
+from pcaplake.ingest.captures.objects import Content
+from pcaplake.ingest.captures.reference import capture_from_reference
+from pcaplake.ingest.pipeline import Reader
+from pcaplake.lake.delta.schema import to_delta_struct
+from pcaplake.lake.records import Capture
+from pcaplake.lake.staging.window import Window
 from pcaplake.parser import CaptureError, Summary
-from pcaplake.worker.captures.objects import Content
-from pcaplake.worker.captures.reference import capture_from_reference
-from pcaplake.worker.ingest.pipeline import Reader
-from pcaplake.worker.lake.delta.schema import to_delta_struct
-from pcaplake.worker.lake.records import Capture
-from pcaplake.worker.lake.staging.window import Window
 from pcaplake.worker.service.notification import BadNotification, parse_notification
 from tests.worker.adapters.queue import MemoryBucket, MemoryQueue
 from tests.worker.model.schedules import PROCESS

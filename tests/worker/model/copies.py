@@ -8,15 +8,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pcaplake.common.runtime import Runtime
+from pcaplake.lake.delta.log_store import LogStore
+from pcaplake.lake.identity import CurrentIdentity, Identity, open_identity
+from pcaplake.lake.lake import Lake
+from pcaplake.lake.lake_parts import LakeParts
+from pcaplake.lake.ledger import Ledger
+from pcaplake.lake.records import Capture
 from pcaplake.worker.admin.case import Case
 from pcaplake.worker.admin.doctor.rebuild_ledger import rebuild_lake_ledger
-from pcaplake.worker.lake.delta.log_store import LogStore
-from pcaplake.worker.lake.identity import CurrentIdentity, Identity, open_identity
-from pcaplake.worker.lake.lake import Lake
-from pcaplake.worker.lake.lake_parts import LakeParts
-from pcaplake.worker.lake.ledger import Ledger
-from pcaplake.worker.lake.records import Capture
-from pcaplake.worker.runtime import Runtime
 from tests.worker.adapters.memory_ledger import MemoryLedger
 from tests.worker.model.captures import NUMBERS, SCHEMAS, rows
 from tests.worker.model.processes import KNOBS, identity

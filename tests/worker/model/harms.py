@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pcaplake.worker.lake.delta.actions import parse_json_lines
-from pcaplake.worker.lake.delta.lock_table import TablePath
-from pcaplake.worker.lake.store.store import ObjectMeta
+from pcaplake.lake.delta.actions import parse_json_lines
+from pcaplake.lake.delta.lock_table import TablePath
+from pcaplake.lake.store.store import ObjectMeta
 from tests.worker.adapters.lock_table import MemoryLockTable
 from tests.worker.model.tables import Tables
 

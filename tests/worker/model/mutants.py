@@ -6,20 +6,20 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from pcaplake.worker.errors import Retryable
-from pcaplake.worker.ingest.decode_pool import DecodePool, End, _OpenWindow
-from pcaplake.worker.ingest.stager import CaptureStager
-from pcaplake.worker.lake import formats
-from pcaplake.worker.lake.commit import overwrite
-from pcaplake.worker.lake.commit.committable_files import CommittableFiles
-from pcaplake.worker.lake.commit.committer import Committer
-from pcaplake.worker.lake.commit.compose import Composer
-from pcaplake.worker.lake.commit.recovery import Recovery
-from pcaplake.worker.lake.commit.table_commits import TableCommits
-from pcaplake.worker.lake.delta.log_store import LogStore
-from pcaplake.worker.lake.lake import Lake
-from pcaplake.worker.lake.records import Manifest, Stage
-from pcaplake.worker.lake.staging.window import Window
+from pcaplake.common.errors import Retryable
+from pcaplake.ingest.decode_pool import DecodePool, End, _OpenWindow
+from pcaplake.ingest.stager import CaptureStager
+from pcaplake.lake import formats
+from pcaplake.lake.commit import overwrite
+from pcaplake.lake.commit.committable_files import CommittableFiles
+from pcaplake.lake.commit.committer import Committer
+from pcaplake.lake.commit.compose import Composer
+from pcaplake.lake.commit.recovery import Recovery
+from pcaplake.lake.commit.table_commits import TableCommits
+from pcaplake.lake.delta.log_store import LogStore
+from pcaplake.lake.lake import Lake
+from pcaplake.lake.records import Manifest, Stage
+from pcaplake.lake.staging.window import Window
 from pcaplake.worker.service import announce
 from pcaplake.worker.service.message_stager import MessageStager
 from pcaplake.worker.service.service import Service

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pcaplake.worker.captures.reference import capture_from_reference
-from pcaplake.worker.lake.identity import LAKE_JSON
-from pcaplake.worker.lake.ledger import STAGED, CaptureItem, StageItem
-from pcaplake.worker.lake.records import Manifest, Stage
-from pcaplake.worker.lake.staging.window import Window
-from pcaplake.worker.lake.store.store import ObjectMeta
-from pcaplake.worker.runtime import Runtime
+from pcaplake.common.runtime import Runtime
+from pcaplake.ingest.captures.reference import capture_from_reference
+from pcaplake.lake.identity import LAKE_JSON
+from pcaplake.lake.ledger import STAGED, CaptureItem, StageItem
+from pcaplake.lake.records import Manifest, Stage
+from pcaplake.lake.staging.window import Window
+from pcaplake.lake.store.store import ObjectMeta
 from pcaplake.worker.service.notification import parse_notification
 from tests.worker.model.captures import NAMES, SCHEMAS, rows, tables_of
 from tests.worker.model.processes import KNOBS, identity

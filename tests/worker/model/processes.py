@@ -11,22 +11,22 @@ from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
+from pcaplake.common.errors import PcaplakeError, Retryable
+from pcaplake.common.runtime import Runtime
+from pcaplake.ingest.captures.range_reader import Budget, FetchConfig
+from pcaplake.ingest.captures.reference import ObjectRef, capture_from_reference
+from pcaplake.ingest.captures.source import Sources
+from pcaplake.ingest.stager import CaptureStager, Request, Result
+from pcaplake.lake.commit.overwrite import reserve_generation
+from pcaplake.lake.config import LakeConfig
+from pcaplake.lake.delta.log_store import LogStore
+from pcaplake.lake.identity import LAKE_JSON, CurrentIdentity, Identity
+from pcaplake.lake.lake import Lake, Staged
+from pcaplake.lake.lake_parts import LakeParts
+from pcaplake.lake.ledger import CaptureItem
+from pcaplake.lake.records import Stage
 from pcaplake.parser import Profile
-from pcaplake.worker.captures.range_reader import Budget, FetchConfig
-from pcaplake.worker.captures.reference import ObjectRef, capture_from_reference
-from pcaplake.worker.captures.source import Sources
 from pcaplake.worker.config.routes import Route, Routes
-from pcaplake.worker.errors import PcaplakeError, Retryable
-from pcaplake.worker.ingest.stager import CaptureStager, Request, Result
-from pcaplake.worker.lake.commit.overwrite import reserve_generation
-from pcaplake.worker.lake.config import LakeConfig
-from pcaplake.worker.lake.delta.log_store import LogStore
-from pcaplake.worker.lake.identity import LAKE_JSON, CurrentIdentity, Identity
-from pcaplake.worker.lake.lake import Lake, Staged
-from pcaplake.worker.lake.lake_parts import LakeParts
-from pcaplake.worker.lake.ledger import CaptureItem
-from pcaplake.worker.lake.records import Stage
-from pcaplake.worker.runtime import Runtime
 from pcaplake.worker.service.announce import create_queue_source
 from pcaplake.worker.service.parts import ServiceParts
 from pcaplake.worker.service.service import Service, ServiceConfig

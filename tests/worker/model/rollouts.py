@@ -11,10 +11,10 @@ import random
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from pcaplake.worker.lake.config import LakeConfig
-from pcaplake.worker.lake.identity import LAKE_JSON
-from pcaplake.worker.lake.records import Stage, manifest_path
-from pcaplake.worker.lake.store.store import ObjectMeta
+from pcaplake.lake.config import LakeConfig
+from pcaplake.lake.identity import LAKE_JSON
+from pcaplake.lake.records import Stage, manifest_path
+from pcaplake.lake.store.store import ObjectMeta
 from tests.worker.model.tables import Lakes
 
 if TYPE_CHECKING:

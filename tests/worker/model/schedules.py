@@ -17,7 +17,7 @@ from contextlib import suppress
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
-from pcaplake.worker.errors import OutcomeUnknown, PcaplakeError, Retryable
+from pcaplake.common.errors import OutcomeUnknown, PcaplakeError, Retryable
 from tests.worker.adapters.faults import Faults
 
 T = TypeVar("T")

@@ -12,11 +12,11 @@ import json
 from collections import Counter
 from collections.abc import Collection
 
-from pcaplake.worker.lake.delta.log_store import LogStore
-from pcaplake.worker.lake.identity import open_identity
-from pcaplake.worker.lake.ledger import COMMITTED
-from pcaplake.worker.lake.records import manifest_path
-from pcaplake.worker.runtime import Runtime
+from pcaplake.common.runtime import Runtime
+from pcaplake.lake.delta.log_store import LogStore
+from pcaplake.lake.identity import open_identity
+from pcaplake.lake.ledger import COMMITTED
+from pcaplake.lake.records import manifest_path
 from tests.worker.model.captures import NUMBERS, SCHEMAS, captures_of, owed
 from tests.worker.model.world import World
 

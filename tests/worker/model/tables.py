@@ -16,13 +16,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from pcaplake.worker.lake.identity import LAKE_JSON
-from pcaplake.worker.lake.parquet import ParquetFileSummary
-from pcaplake.worker.lake.store.store import ObjectMeta
+from pcaplake.lake.identity import LAKE_JSON
+from pcaplake.lake.parquet import ParquetFileSummary
+from pcaplake.lake.store.store import ObjectMeta
+from tests.lake.delta.deltas import checkpoint, checkpoint_bytes, parse_add
+from tests.lake.delta.lock_tables import Java
 from tests.worker.adapters.faults import Faults
 from tests.worker.adapters.lock_table import MemoryLockTable, MemoryS3Store
-from tests.worker.lake.delta.deltas import checkpoint, checkpoint_bytes, parse_add
-from tests.worker.lake.delta.lock_tables import Java
 
 DAY = 86_400.0
 SCHEMA = pa.schema([("capture_id", pa.string()), ("date", pa.date32()), ("packet_no", pa.int64())])

@@ -14,12 +14,12 @@ from dataclasses import fields, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from pcaplake.worker.errors import Fatal
-from pcaplake.worker.lake.commit.rebuild_ledger import rebuild_from_manifests
-from pcaplake.worker.lake.identity import LAKE_JSON, Identity
-from pcaplake.worker.lake.ledger import COMMITTED, Lease
-from pcaplake.worker.lake.records import Manifest, manifest_path
-from pcaplake.worker.lake.store.store import ObjectMeta
+from pcaplake.common.errors import Fatal
+from pcaplake.lake.commit.rebuild_ledger import rebuild_from_manifests
+from pcaplake.lake.identity import LAKE_JSON, Identity
+from pcaplake.lake.ledger import COMMITTED, Lease
+from pcaplake.lake.records import Manifest, manifest_path
+from pcaplake.lake.store.store import ObjectMeta
 from tests.worker.adapters.lock_table import MemoryLockTable
 from tests.worker.adapters.memory_ledger import MemoryLedger
 from tests.worker.adapters.queue import MemoryQueue

@@ -11,9 +11,9 @@ from typing import Any
 import duckdb
 import pytest
 
-from pcaplake.worker.captures.reference import ObjectRef
-from pcaplake.worker.lake.records import Capture
-from pcaplake.worker.lake.sightings import ids_of_listed, is_later, sighting_of
+from pcaplake.ingest.captures.reference import ObjectRef
+from pcaplake.lake.records import Capture
+from pcaplake.lake.sightings import ids_of_listed, is_later, sighting_of
 from pcaplake.worker.service.notification import build_s3_event, parse_notification
 from tests.worker import lakes
 from tests.worker.fleets import Fleet, can_capture, emptied

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from pcaplake.worker.captures.reference import ObjectRef, capture_from_reference
-from pcaplake.worker.lake.records import Manifest, Stage
+from pcaplake.ingest.captures.reference import ObjectRef, capture_from_reference
+from pcaplake.lake.records import Manifest, Stage
 from pcaplake.worker.service.lag import MOST, Lag
 from tests.worker.fleets import LAKE, Fleet
 

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pcaplake.worker.captures.reference import UNKNOWN_SIZE, ObjectRef
-from pcaplake.worker.captures.source import Sources
-from pcaplake.worker.errors import Fatal
-from pcaplake.worker.lake.store.object_store import ObjectStore
-from pcaplake.worker.lake.store.store import Store
+from pcaplake.common.errors import Fatal
+from pcaplake.ingest.captures.reference import UNKNOWN_SIZE, ObjectRef
+from pcaplake.ingest.captures.source import Sources
+from pcaplake.lake.store.object_store import ObjectStore
+from pcaplake.lake.store.store import Store
 from pcaplake.worker.service.notification import (
     FOLDER,
     TEST_EVENT,

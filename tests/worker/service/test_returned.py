@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from pcaplake.worker.captures.reference import capture_from_reference, local_reference
-from pcaplake.worker.captures.source import LocalFile, Sources, is_readable_again, is_still_there
+from pcaplake.common.errors import Retryable
+from pcaplake.ingest.captures.reference import capture_from_reference, local_reference
+from pcaplake.ingest.captures.source import LocalFile, Sources, is_readable_again, is_still_there
+from pcaplake.lake.records import Capture
 from pcaplake.worker.config.routes import Routes
-from pcaplake.worker.errors import Retryable
-from pcaplake.worker.lake.records import Capture
 from pcaplake.worker.service.announce import create_queue_source
 from pcaplake.worker.service.notification import build_s3_event, parse_notification
 from tests.worker.fleets import LAKE, ROUTES, Fleet, can_capture

@@ -14,24 +14,24 @@ from typing import Any, cast
 
 import pytest
 
-from pcaplake.worker.captures.reference import capture_from_reference
-from pcaplake.worker.errors import Fatal
-from pcaplake.worker.ingest.decode_pool import MOST_WINDOWS, DecodePool, End, Job
-from pcaplake.worker.lake.adoption import adopt_ledger
-from pcaplake.worker.lake.commit.committer import Committer
-from pcaplake.worker.lake.commit.rebuild_ledger import rebuild_from_manifests
-from pcaplake.worker.lake.delta.log_store import LogStore
-from pcaplake.worker.lake.records import Capture
-from pcaplake.worker.lake.staging.window import Window
+from pcaplake.common.errors import Fatal
+from pcaplake.ingest.captures.reference import capture_from_reference
+from pcaplake.ingest.decode_pool import MOST_WINDOWS, DecodePool, End, Job
+from pcaplake.lake.adoption import adopt_ledger
+from pcaplake.lake.commit.committer import Committer
+from pcaplake.lake.commit.rebuild_ledger import rebuild_from_manifests
+from pcaplake.lake.delta.log_store import LogStore
+from pcaplake.lake.records import Capture
+from pcaplake.lake.staging.window import Window
 from pcaplake.worker.service import service as service_module
 from pcaplake.worker.service.notification import parse_notification
 from pcaplake.worker.service.queue import Attributes, Delivery
 from pcaplake.worker.service.service import DELETE_ATTEMPTS, Service
+from tests.lake.generations import raise_generation
 from tests.worker import lakes
 from tests.worker.adapters.memory_ledger import MemoryLedger
 from tests.worker.adapters.queue import MemoryQueue
 from tests.worker.fleets import Fleet, can_capture, emptied
-from tests.worker.lake.generations import raise_generation
 from tests.worker.telemetry.counts import Counts
 
 
@@ -263,7 +263,7 @@ async def test_a_capture_that_breaks_takes_no_other_with_it(monkeypatch: pytest.
             raise RuntimeError("a bug")
         return result
 
-    monkeypatch.setattr("pcaplake.worker.ingest.pipeline.Reader.read", read)
+    monkeypatch.setattr("pcaplake.ingest.pipeline.Reader.read", read)
     async with running(fleet, threads=1, retry_first=0.5, retry_most=0.5) as (service, task):
         for _ in range(1000):
             await asyncio.sleep(0.01)
@@ -377,7 +377,7 @@ async def test_a_window_that_cannot_be_closed_ends_nothing(monkeypatch: pytest.M
             raise left.pop()
         return real(self)
 
-    monkeypatch.setattr("pcaplake.worker.lake.staging.window.Window.close", close)
+    monkeypatch.setattr("pcaplake.lake.staging.window.Window.close", close)
     async with running(fleet, retry_first=0.5, retry_most=0.5) as (service, task):
         for _ in range(1000):
             await asyncio.sleep(0.01)
@@ -777,7 +777,7 @@ async def test_a_process_starts_beside_a_blocked_table(
     breaks: Callable[[Fleet, str], None], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It works for the others, says which one is blocked, and the blocked one catches up when it is free."""
-    monkeypatch.setattr("pcaplake.worker.lake.commit.blocked_tables.BLOCKED_RETRY_SECONDS", 0.01)
+    monkeypatch.setattr("pcaplake.lake.commit.blocked_tables.BLOCKED_RETRY_SECONDS", 0.01)
 
     fleet = Fleet()
     async with await fleet.lake():
@@ -813,7 +813,7 @@ async def test_a_process_starts_beside_a_blocked_table(
 async def test_a_table_that_is_freed_while_nothing_waits_for_it_is_blocked_no_more(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("pcaplake.worker.lake.commit.blocked_tables.BLOCKED_RETRY_SECONDS", 0.01)
+    monkeypatch.setattr("pcaplake.lake.commit.blocked_tables.BLOCKED_RETRY_SECONDS", 0.01)
 
     fleet = Fleet()
     async with await fleet.lake():

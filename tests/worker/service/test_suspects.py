@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pcaplake.worker.captures.source import Sources
+from pcaplake.ingest.captures.source import Sources
 from pcaplake.worker.service.queue import Delivery
 from pcaplake.worker.service.suspects import FRESH, REMEMBERED, Suspects
 from tests.worker.adapters.queue import MemoryQueue

@@ -16,28 +16,28 @@ import pyarrow as pa
 import pytest
 from botocore.exceptions import ClientError, ReadTimeoutError
 
-from pcaplake.worker.captures.range_reader import FetchConfig, RangeReader
-from pcaplake.worker.errors import OutcomeUnknown, PcaplakeError, Retryable
-from pcaplake.worker.lake import dynamodb_table as dynamo
-from pcaplake.worker.lake.config import LakeConfig
-from pcaplake.worker.lake.delta import LogStore
-from pcaplake.worker.lake.dynamodb_table import DynamoClient
-from pcaplake.worker.lake.identity import CurrentIdentity, open_identity
-from pcaplake.worker.lake.lake import Lake
-from pcaplake.worker.lake.lake_parts import LakeParts
-from pcaplake.worker.lake.ledger.dynamodb_requests import Requests
-from pcaplake.worker.lake.records import Capture, Stage
-from pcaplake.worker.lake.store.store import Store
-from pcaplake.worker.runtime import Runtime
+from pcaplake.common.errors import OutcomeUnknown, PcaplakeError, Retryable
+from pcaplake.common.runtime import Runtime
+from pcaplake.ingest.captures.range_reader import FetchConfig, RangeReader
+from pcaplake.lake import dynamodb_table as dynamo
+from pcaplake.lake.config import LakeConfig
+from pcaplake.lake.delta import LogStore
+from pcaplake.lake.dynamodb_table import DynamoClient
+from pcaplake.lake.identity import CurrentIdentity, open_identity
+from pcaplake.lake.lake import Lake
+from pcaplake.lake.lake_parts import LakeParts
+from pcaplake.lake.ledger.dynamodb_requests import Requests
+from pcaplake.lake.records import Capture, Stage
+from pcaplake.lake.store.store import Store
 from pcaplake.worker.service.queue.heartbeat import Heartbeats
 from pcaplake.worker.service.queue.sqs import SqsQueue
+from tests.lake.delta.deltas import add, txn
+from tests.lake.delta.lock_table_scene import NOW, Scene, begun, started
 from tests.retries import hardly_wait
 from tests.worker.adapters.faults import Faults, apply_fault
 from tests.worker.adapters.memory_ledger import MemoryLedger
 from tests.worker.adapters.memory_store import MemoryStore
 from tests.worker.adapters.queue import FakeClock, MemoryBucket, MemoryQueue
-from tests.worker.lake.delta.deltas import add, txn
-from tests.worker.lake.delta.lock_table_scene import NOW, Scene, begun, started
 from tests.worker.telemetry.counts import Counts
 
 SCHEMA = pa.schema([("capture_id", pa.string()), ("date", pa.date32())])
@@ -368,7 +368,7 @@ async def test_requests_to_dynamodb(counts: Counts, monkeypatch: pytest.MonkeyPa
 
 async def test_others_at_the_items_of_the_ledger(counts: Counts, monkeypatch: pytest.MonkeyPatch) -> None:
     hardly_wait(monkeypatch)
-    monkeypatch.setattr("pcaplake.worker.lake.ledger.dynamodb_requests._ATTEMPTS", 3)
+    monkeypatch.setattr("pcaplake.lake.ledger.dynamodb_requests._ATTEMPTS", 3)
     busy = refused("TransactionCanceledException")
     busy.response["CancellationReasons"] = [{"Code": "TransactionConflict"}]  # type: ignore[typeddict-unknown-key]
 

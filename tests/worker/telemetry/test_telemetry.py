@@ -27,6 +27,9 @@ from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.parser import text_string_to_metric_families
 
+from pcaplake.common import log_context
+from pcaplake.common.errors import Fatal
+from pcaplake.common.traces import exported_traces, span
 from pcaplake.parser.engine.decoder import TOO_MANY_DATES
 from pcaplake.parser.engine.kernels.encoding import FAULTS
 from pcaplake.parser.engine.learned_keys import TOO_MANY_PORTS
@@ -34,14 +37,12 @@ from pcaplake.parser.engine.messages import TOO_MANY_ROWS
 from pcaplake.parser.engine.objects import TOO_MUCH_REPEATED
 from pcaplake.parser.engine.reassembly.assembler import BAD_CHECKSUM, GAP, TOO_LONG
 from pcaplake.worker.config.environment import read_traces_endpoint
-from pcaplake.worker.errors import Fatal
-from pcaplake.worker.telemetry import log_context, logs
+from pcaplake.worker.telemetry import logs
 from pcaplake.worker.telemetry.loop import INTERVAL, LoopDelay
 from pcaplake.worker.telemetry.metrics import METRICS
 from pcaplake.worker.telemetry.prometheus import PrometheusMeter
 from pcaplake.worker.telemetry.server import MOST_CONNECTIONS, Server
-from pcaplake.worker.telemetry.traces import exported_traces, span
-from tools import metrics_page
+from tools import ROOMS, metrics_page
 
 ROOT = Path(__file__).parents[3]
 CALLS = {"count": "counter", "observe": "histogram", "set": "gauge"}
@@ -218,9 +219,9 @@ def written(value: ast.expr) -> set[str]:
 
 @functools.cache
 def metered() -> list[tuple[str, str, str, dict[str, set[str]]]]:
-    """Every call of a meter in worker/ -> where, the call, the name, the labels with what is written of their values."""
+    """Every call of a meter -> where, the call, the name, the labels with what is written of their values."""
     found = []
-    for path in sorted((ROOT / "worker").rglob("*.py")):
+    for path in sorted(path for room in ROOMS for path in (ROOT / room).rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in CALLS):
                 continue

@@ -16,19 +16,19 @@ from typing import Any
 
 import pyarrow as pa
 
+from pcaplake.common.errors import Retryable
+from pcaplake.common.plain_text import counted
+from pcaplake.lake.commit import losses
+from pcaplake.lake.commit.history import accept_removed_rows, accept_table_loss
+from pcaplake.lake.config import LakeConfig, table_partition_columns
+from pcaplake.lake.delta.lock_table_upkeep import delete_entries_of_gone_tables
+from pcaplake.lake.delta.log_store import LogStore
+from pcaplake.lake.identity import compute_capture_id
+from pcaplake.lake.missing_rows import MissingRows, describe_missing
+from pcaplake.lake.records import Capture, Manifest, Stage, list_uris
+from pcaplake.lake.staging.window import Window
 from pcaplake.parser.schemas import TABLES
 from pcaplake.worker.admin.case import Case
-from pcaplake.worker.errors import Retryable
-from pcaplake.worker.lake.commit import losses
-from pcaplake.worker.lake.commit.history import accept_removed_rows, accept_table_loss
-from pcaplake.worker.lake.config import LakeConfig, table_partition_columns
-from pcaplake.worker.lake.delta.lock_table_upkeep import delete_entries_of_gone_tables
-from pcaplake.worker.lake.delta.log_store import LogStore
-from pcaplake.worker.lake.identity import compute_capture_id
-from pcaplake.worker.lake.missing_rows import MissingRows, describe_missing
-from pcaplake.worker.lake.records import Capture, Manifest, Stage, list_uris
-from pcaplake.worker.lake.staging.window import Window
-from pcaplake.worker.plain_text import counted
 
 from .findings import Repair
 

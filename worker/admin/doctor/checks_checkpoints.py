@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from pcaplake.worker.lake.delta.checkpoint_repair import CheckpointState, read_checkpoint_state, repair_checkpoints
-from pcaplake.worker.lake.delta.errors import TableBlocked
-from pcaplake.worker.lake.delta.log_state import delta_log_path
-from pcaplake.worker.lake.store.store import Store
+from pcaplake.lake.delta.checkpoint_repair import CheckpointState, read_checkpoint_state, repair_checkpoints
+from pcaplake.lake.delta.errors import TableBlocked
+from pcaplake.lake.delta.log_state import delta_log_path
+from pcaplake.lake.store.store import Store
 
 from .findings import Finding, Repair, error, warning
 

@@ -12,18 +12,18 @@ from collections import Counter
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 from datetime import timedelta
 
+from pcaplake.common.errors import Retryable
+from pcaplake.common.plain_text import counted
+from pcaplake.common.runtime import Runtime
+from pcaplake.lake.corrections import FileCorrector, FileExpectations
+from pcaplake.lake.delta.errors import TableBlocked
+from pcaplake.lake.delta.live_files import LiveFiles, read_live_files
+from pcaplake.lake.delta.log_state import read_log_state
+from pcaplake.lake.delta.log_store import LogStore
+from pcaplake.lake.signal_tables import list_signal_tables
+from pcaplake.lake.staging.stage_files import StageFiles
+from pcaplake.lake.store.store import Listing
 from pcaplake.worker.admin.case import EVERYTHING, Case, NotExamined, iterate_manifests, list_batches_from
-from pcaplake.worker.errors import Retryable
-from pcaplake.worker.lake.corrections import FileCorrector, FileExpectations
-from pcaplake.worker.lake.delta.errors import TableBlocked
-from pcaplake.worker.lake.delta.live_files import LiveFiles, read_live_files
-from pcaplake.worker.lake.delta.log_state import read_log_state
-from pcaplake.worker.lake.delta.log_store import LogStore
-from pcaplake.worker.lake.signal_tables import list_signal_tables
-from pcaplake.worker.lake.staging.stage_files import StageFiles
-from pcaplake.worker.lake.store.store import Listing
-from pcaplake.worker.plain_text import counted
-from pcaplake.worker.runtime import Runtime
 
 from .checks_tables import find_block_reason
 from .findings import Finding, Repair, error, ok, warning

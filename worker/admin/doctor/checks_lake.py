@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 
+from pcaplake.common.errors import Fatal, NotAllowed
+from pcaplake.lake.delta.lock_table_upkeep import delete_entries_of_gone_tables
+from pcaplake.lake.delta.log_state import delta_log_path
+from pcaplake.lake.dynamodb_table import DynamoClient
+from pcaplake.lake.identity import LAKE_JSON, LEDGER_FILE, Identity, recorded_uri, restore_generation
+from pcaplake.lake.ledger.dynamodb_lakes import find_lakes_at, forget_lake
 from pcaplake.worker.admin.case import Case, ForeignLedger, NotExamined, list_batches_from
-from pcaplake.worker.errors import Fatal, NotAllowed
-from pcaplake.worker.lake.delta.lock_table_upkeep import delete_entries_of_gone_tables
-from pcaplake.worker.lake.delta.log_state import delta_log_path
-from pcaplake.worker.lake.dynamodb_table import DynamoClient
-from pcaplake.worker.lake.identity import LAKE_JSON, LEDGER_FILE, Identity, recorded_uri, restore_generation
-from pcaplake.worker.lake.ledger.dynamodb_lakes import find_lakes_at, forget_lake
 
 from .findings import Finding, Repair, error, ok, warning
 from .rebuild_ledger import rebuild_lake_ledger

@@ -5,18 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
-from pcaplake.worker.admin.case import Case, list_batches_from
-from pcaplake.worker.errors import Fatal
-from pcaplake.worker.lake.delta.errors import TableBlocked
-from pcaplake.worker.lake.delta.lock_table import Entry, LockTable, TablePath
-from pcaplake.worker.lake.delta.lock_table_upkeep import delete_entries_of_gone_tables
-from pcaplake.worker.lake.delta.log_state import (
+from pcaplake.common.errors import Fatal
+from pcaplake.lake.delta.errors import TableBlocked
+from pcaplake.lake.delta.lock_table import Entry, LockTable, TablePath
+from pcaplake.lake.delta.lock_table_upkeep import delete_entries_of_gone_tables
+from pcaplake.lake.delta.log_state import (
     delta_log_path,
     is_covered_by_checkpoint,
     json_versions,
     version_file_path,
 )
-from pcaplake.worker.lake.delta.publish import LockTablePublisher
+from pcaplake.lake.delta.publish import LockTablePublisher
+from pcaplake.worker.admin.case import Case, list_batches_from
 
 from .checks_lake import check_time_to_live
 from .findings import Finding, Repair, error, ok, warning

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from pcaplake.common.errors import Fatal, NotAllowed, PcaplakeError
+from pcaplake.common.plain_text import counted
 from pcaplake.worker.admin.aws_clients import Clients, error_code, translate_errors
 from pcaplake.worker.admin.setup import dynamodb_tables, queues
-from pcaplake.worker.errors import Fatal, NotAllowed, PcaplakeError
-from pcaplake.worker.plain_text import counted
 
 from .findings import Finding, error, ok, warning
 

@@ -6,16 +6,16 @@ from __future__ import annotations
 
 import asyncio
 
+from pcaplake.common.errors import Fatal
+from pcaplake.common.plain_text import counted
+from pcaplake.derived.signals.outdated import find_outdated_signals
+from pcaplake.lake.commit.replaced import tables_behind
+from pcaplake.lake.commit.swaps import read_notes
+from pcaplake.lake.current_captures import find_current
+from pcaplake.lake.delta.log_store import LogStore
+from pcaplake.lake.ledger.sqlite import SqliteLedger
 from pcaplake.signals.tables import SIGNALS
 from pcaplake.worker.admin.case import Case
-from pcaplake.worker.errors import Fatal
-from pcaplake.worker.lake.commit.replaced import tables_behind
-from pcaplake.worker.lake.commit.swaps import read_notes
-from pcaplake.worker.lake.current_captures import find_current
-from pcaplake.worker.lake.delta.log_store import LogStore
-from pcaplake.worker.lake.ledger.sqlite import SqliteLedger
-from pcaplake.worker.plain_text import counted
-from pcaplake.worker.signals.outdated import find_outdated_signals
 
 from .findings import Finding, ok, warning
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
+from pcaplake.common.errors import PcaplakeError
+from pcaplake.common.plain_text import counted
+from pcaplake.ingest.captures.source import is_readable_again
+from pcaplake.lake.commit.compose import describe_unreadable_captures
+from pcaplake.lake.records import Capture, Manifest
 from pcaplake.worker.admin.case import Case, iterate_manifests
-from pcaplake.worker.captures.source import is_readable_again
-from pcaplake.worker.errors import PcaplakeError
-from pcaplake.worker.lake.commit.compose import describe_unreadable_captures
-from pcaplake.worker.lake.records import Capture, Manifest
-from pcaplake.worker.plain_text import counted
 
 from .accept_loss import RETURNED, build_capture_loss_repair
 from .findings import Finding, error, ok, warning

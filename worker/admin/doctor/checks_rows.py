@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from pcaplake.common.errors import Retryable
+from pcaplake.common.plain_text import counted
+from pcaplake.lake.commit.history import APP_ID
+from pcaplake.lake.delta.foreign_versions import ForeignVersion, Judgement, judge, list_foreign_versions
+from pcaplake.lake.delta.log_state import LogState, delta_log_path, json_versions
+from pcaplake.lake.missing_rows import describe_missing, find_missing_rows
 from pcaplake.worker.admin.case import Case
-from pcaplake.worker.errors import Retryable
-from pcaplake.worker.lake.commit.history import APP_ID
-from pcaplake.worker.lake.delta.foreign_versions import ForeignVersion, Judgement, judge, list_foreign_versions
-from pcaplake.worker.lake.delta.log_state import LogState, delta_log_path, json_versions
-from pcaplake.worker.lake.missing_rows import describe_missing, find_missing_rows
-from pcaplake.worker.plain_text import counted
 
 from .accept_loss import build_complete_table_repair, build_removed_rows_repair
 from .findings import Finding, error, ok, warning

@@ -10,16 +10,16 @@ import uuid
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from typing import Any
 
+from pcaplake.common.errors import Fatal, PcaplakeError
+from pcaplake.ingest.captures.objects import Gone
+from pcaplake.ingest.captures.source import Sources
+from pcaplake.lake.delta.preflight import FAR_OFF
+from pcaplake.lake.dynamodb_table import Canceled, ConditionLost, DynamoClient, to_attribute_values
+from pcaplake.lake.ledger.dynamodb_lakes import find_lakes_with_pending_stages
+from pcaplake.lake.store.conditional import ADVICE, PROBES, find_ignored_condition
 from pcaplake.worker.admin.case import Case, NotExamined
 from pcaplake.worker.admin.setup.policies import PROBE_ENTRIES, PROBE_ITEMS
-from pcaplake.worker.captures.objects import Gone
-from pcaplake.worker.captures.source import Sources
 from pcaplake.worker.config.s3_prefixes import Place
-from pcaplake.worker.errors import Fatal, PcaplakeError
-from pcaplake.worker.lake.delta.preflight import FAR_OFF
-from pcaplake.worker.lake.dynamodb_table import Canceled, ConditionLost, DynamoClient, to_attribute_values
-from pcaplake.worker.lake.ledger.dynamodb_lakes import find_lakes_with_pending_stages
-from pcaplake.worker.lake.store.conditional import ADVICE, PROBES, find_ignored_condition
 
 from .findings import Finding, error, ok, warning
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from pcaplake.common.plain_text import counted
+from pcaplake.lake.commit.losses import is_loss_accepted
+from pcaplake.lake.commit.replaced import read_replaced_batches
+from pcaplake.lake.ledger import StageItem
+from pcaplake.lake.records import Stage
+from pcaplake.lake.staging.stage_files import CHECK_AFTER_MS, StageFiles
 from pcaplake.worker.admin.case import Case, NotExamined, iterate_manifests
-from pcaplake.worker.lake.commit.losses import is_loss_accepted
-from pcaplake.worker.lake.commit.replaced import read_replaced_batches
-from pcaplake.worker.lake.ledger import StageItem
-from pcaplake.worker.lake.records import Stage
-from pcaplake.worker.lake.staging.stage_files import CHECK_AFTER_MS, StageFiles
-from pcaplake.worker.plain_text import counted
 
 from .accept_loss import build_file_loss_repair, count_lost_rows
 from .findings import Finding, Repair, error, ok, warning

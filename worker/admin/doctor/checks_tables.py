@@ -6,20 +6,20 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pcaplake.worker.admin.case import BatchState, Case, is_lease_renewed, iterate_manifests
-from pcaplake.worker.lake.config import table_partition_columns
-from pcaplake.worker.lake.delta.actions import Metadata, Protocol
-from pcaplake.worker.lake.delta.errors import SchemaConflict, TableBlocked
-from pcaplake.worker.lake.delta.lock_table import TablePath
-from pcaplake.worker.lake.delta.log_state import (
+from pcaplake.common.plain_text import counted
+from pcaplake.lake.config import table_partition_columns
+from pcaplake.lake.delta.actions import Metadata, Protocol
+from pcaplake.lake.delta.errors import SchemaConflict, TableBlocked
+from pcaplake.lake.delta.lock_table import TablePath
+from pcaplake.lake.delta.log_state import (
     LogState,
     delta_log_path,
     json_versions,
 )
-from pcaplake.worker.lake.delta.schema import evolve_schema, to_delta_struct
-from pcaplake.worker.lake.delta.write_support import READER, WRITER, unsupported_reason
-from pcaplake.worker.lake.records import Manifest, manifest_path
-from pcaplake.worker.plain_text import counted
+from pcaplake.lake.delta.schema import evolve_schema, to_delta_struct
+from pcaplake.lake.delta.write_support import READER, WRITER, unsupported_reason
+from pcaplake.lake.records import Manifest, manifest_path
+from pcaplake.worker.admin.case import BatchState, Case, is_lease_renewed, iterate_manifests
 
 from .accept_loss import build_table_loss_repair
 from .checks_checkpoints import check_checkpoints

@@ -9,15 +9,15 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 
+from pcaplake.common.errors import BucketMissing, Fatal, PcaplakeError
+from pcaplake.common.plain_text import counted
+from pcaplake.ingest.captures.source import Sources
+from pcaplake.lake.identity import LAKE_JSON
+from pcaplake.lake.shared_tables import SharedTables
+from pcaplake.lake.store.store import Store
 from pcaplake.worker.admin.case import Case, NotExamined, list_batches_from
 from pcaplake.worker.admin.open_case import Subject, open_case
-from pcaplake.worker.captures.source import Sources
 from pcaplake.worker.config.s3_prefixes import places_in_named_buckets
-from pcaplake.worker.errors import BucketMissing, Fatal, PcaplakeError
-from pcaplake.worker.lake.identity import LAKE_JSON
-from pcaplake.worker.lake.shared_tables import SharedTables
-from pcaplake.worker.lake.store.store import Store
-from pcaplake.worker.plain_text import counted
 
 from .checks_files import check_files
 from .checks_kernels import check_kernels

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from pcaplake.common.errors import Fatal
+from pcaplake.common.plain_text import counted
+from pcaplake.lake import adoption, identity
+from pcaplake.lake.commit import rebuild_ledger as from_manifests
+from pcaplake.lake.commit.replaced import read_replaced_batches
+from pcaplake.lake.ledger import Ledger
+from pcaplake.lake.ledger.sqlite_file import LedgerDamaged
+from pcaplake.lake.records import Manifest
+from pcaplake.lake.sightings import content_id
 from pcaplake.worker.admin.case import Case, is_lease_renewed, iterate_manifests, list_batches_from
-from pcaplake.worker.errors import Fatal
-from pcaplake.worker.lake import adoption, identity
-from pcaplake.worker.lake.commit import rebuild_ledger as from_manifests
-from pcaplake.worker.lake.commit.replaced import read_replaced_batches
-from pcaplake.worker.lake.ledger import Ledger
-from pcaplake.worker.lake.ledger.sqlite_file import LedgerDamaged
-from pcaplake.worker.lake.records import Manifest
-from pcaplake.worker.lake.sightings import content_id
-from pcaplake.worker.plain_text import counted
 
 
 async def find_forgotten_stages(

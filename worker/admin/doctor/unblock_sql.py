@@ -1,6 +1,6 @@
 """The Spark SQL that makes a blocked table writable again.
 
-worker/lake/delta/write_support.py decides what blocks a table. `FEATURES` says what removes each feature; a test runs each
+lake/delta/write_support.py decides what blocks a table. `FEATURES` says what removes each feature; a test runs each
 advice with Spark 4.2 and Delta 4.4, and compares the table with Delta's own.
 """
 
@@ -11,21 +11,21 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from pcaplake.worker.lake.delta.actions import Metadata, Protocol
-from pcaplake.worker.lake.delta.log_state import (
+from pcaplake.lake.delta.actions import Metadata, Protocol
+from pcaplake.lake.delta.log_state import (
     LogState,
     delta_log_path,
     json_versions,
     newest_complete_checkpoint,
     version_file_path,
 )
-from pcaplake.worker.lake.delta.properties import CONSTRAINT, TXN_RETENTION
-from pcaplake.worker.lake.delta.write_support import (
+from pcaplake.lake.delta.properties import CONSTRAINT, TXN_RETENTION
+from pcaplake.lake.delta.write_support import (
     READER,
     WRITER,
     list_unsupported_features,
 )
-from pcaplake.worker.lake.store.store import Store
+from pcaplake.lake.store.store import Store
 
 _DOWNGRADE = "spark.databricks.delta.restore.protocolDowngradeAllowed"
 _PROTECTION = "checkpointProtection"  # Delta adds it when it drops a feature of readers

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
+from pcaplake.common.retry import outlast_outage
+from pcaplake.ingest.captures.reference import ObjectRef
 from pcaplake.worker.admin.capture_status import CaptureStatusReader, Standing
-from pcaplake.worker.captures.reference import ObjectRef
-from pcaplake.worker.retry import outlast_outage
 from pcaplake.worker.service.notification import build_s3_event
 from pcaplake.worker.service.queue import Queue
 

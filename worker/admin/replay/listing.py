@@ -12,10 +12,10 @@ from datetime import datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
 
+from pcaplake.common.errors import Retryable
+from pcaplake.ingest.captures.reference import ObjectRef, epoch_ms
 from pcaplake.worker.admin.aws_clients import translate_errors
-from pcaplake.worker.captures.reference import ObjectRef, epoch_ms
 from pcaplake.worker.config.s3_prefixes import Place
-from pcaplake.worker.errors import Retryable
 
 _ARCHIVES = frozenset({"GLACIER", "DEEP_ARCHIVE"})
 

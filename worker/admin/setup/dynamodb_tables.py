@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pcaplake.common.errors import Fatal, Retryable
 from pcaplake.worker.admin.aws_clients import error_code, translate_errors
-from pcaplake.worker.errors import Fatal, Retryable
 
 from .setup_plan import Steps
 

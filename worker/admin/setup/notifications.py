@@ -13,8 +13,8 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pcaplake.common.errors import Fatal
 from pcaplake.worker.config.s3_prefixes import Place, remove_covered_places
-from pcaplake.worker.errors import Fatal
 
 EVENTS = "s3:ObjectCreated:*"
 _MARK = "pcaplake-"

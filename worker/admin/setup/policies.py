@@ -16,16 +16,16 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from pcaplake.lake.commit.losses import FOLDER as LOSSES
+from pcaplake.lake.commit.overwrite import FOLDER as OVERWRITES
+from pcaplake.lake.commit.replaced import FOLDER as REPLACED
+from pcaplake.lake.identity import LAKE_JSON
+from pcaplake.lake.ledger.dynamodb_items import LAKES
+from pcaplake.lake.records import FOLDER as BATCHES
+from pcaplake.lake.staging.stage_files import CLOCK
+from pcaplake.lake.store.conditional import PROBES
+from pcaplake.lake.tables import SCHEMAS
 from pcaplake.worker.config.s3_prefixes import Place
-from pcaplake.worker.lake.commit.losses import FOLDER as LOSSES
-from pcaplake.worker.lake.commit.overwrite import FOLDER as OVERWRITES
-from pcaplake.worker.lake.commit.replaced import FOLDER as REPLACED
-from pcaplake.worker.lake.identity import LAKE_JSON
-from pcaplake.worker.lake.ledger.dynamodb_items import LAKES
-from pcaplake.worker.lake.records import FOLDER as BATCHES
-from pcaplake.worker.lake.staging.stage_files import CLOCK
-from pcaplake.worker.lake.store.conditional import PROBES
-from pcaplake.worker.lake.tables import SCHEMAS
 
 from .queues import Arn
 

@@ -7,8 +7,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pcaplake.common.errors import Fatal, NotAllowed
 from pcaplake.worker.admin.aws_clients import translate_errors
-from pcaplake.worker.errors import Fatal, NotAllowed
 
 from .setup_plan import State, Steps
 

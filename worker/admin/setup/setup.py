@@ -14,15 +14,15 @@ from typing import Any
 
 from tenacity import retry_if_exception
 
-from pcaplake.worker import retry
+from pcaplake.common import retry
+from pcaplake.common.errors import Fatal, Retryable
+from pcaplake.lake.identity import read_identity
+from pcaplake.lake.lake import Lake
+from pcaplake.lake.shared_tables import SharedTables
+from pcaplake.lake.store.store import Store
 from pcaplake.worker.admin.aws_clients import Clients, error_code, translate_errors
 from pcaplake.worker.config.s3_prefixes import Place
 from pcaplake.worker.config.service_settings import FleetSettings
-from pcaplake.worker.errors import Fatal, Retryable
-from pcaplake.worker.lake.identity import read_identity
-from pcaplake.worker.lake.lake import Lake
-from pcaplake.worker.lake.shared_tables import SharedTables
-from pcaplake.worker.lake.store.store import Store
 
 from . import dynamodb_tables as tables
 from . import notifications, queues

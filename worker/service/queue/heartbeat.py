@@ -14,7 +14,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 
-from pcaplake.worker.meter import SILENT, Meter
+from pcaplake.common.meter import SILENT, Meter
 
 from . import LONGEST_VISIBILITY, Delivery, Queue
 

@@ -1,6 +1,6 @@
 """The queue in SQS.
 
-Knows aiobotocore (the extra `aws`) and translates responses of SQS to worker/errors.py. Endpoint, region and credentials
+Knows aiobotocore (the extra `aws`) and translates responses of SQS to common/errors.py. Endpoint, region and credentials
 are those that botocore finds. The URL of the queue is looked up by its name at every start.
 
 Long polls have a client of their own, because they occupy their connections for 20 seconds.
@@ -17,10 +17,10 @@ from typing import Any, Self
 
 from tenacity import retry_if_result
 
-from pcaplake.worker import retry
-from pcaplake.worker.aws_requests import CREDENTIAL_ERRORS, botocore_config
-from pcaplake.worker.errors import Fatal, Retryable
-from pcaplake.worker.meter import SILENT, Meter
+from pcaplake.common import retry
+from pcaplake.common.aws_requests import CREDENTIAL_ERRORS, botocore_config
+from pcaplake.common.errors import Fatal, Retryable
+from pcaplake.common.meter import SILENT, Meter
 
 from . import LONGEST_VISIBILITY, Attributes, BatchResult, Delivery, Queue
 

@@ -10,9 +10,9 @@ import duckdb
 import pytest
 from deltalake import DeltaTable
 
+from pcaplake.lake.commit import losses
+from pcaplake.lake.ledger.sqlite import SqliteLedger
 from pcaplake.worker.admin.doctor import accept_loss as of_doctor
-from pcaplake.worker.lake.commit import losses
-from pcaplake.worker.lake.ledger.sqlite import SqliteLedger
 from tests.worker import lakes
 from tests.worker.conftest import Drive
 from tests.worker.lakes import configure, parquet

@@ -10,13 +10,13 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
+from pcaplake.common.errors import Fatal
+from pcaplake.lake.delta.checkpoint_repair import repair_checkpoints
+from pcaplake.lake.delta.log_state import read_log_state
+from pcaplake.lake.delta.log_store import LogStore
+from pcaplake.lake.store.store import Store
 from pcaplake.worker.admin.doctor.checks_checkpoints import check_checkpoints
-from pcaplake.worker.errors import Fatal
-from pcaplake.worker.lake.delta.checkpoint_repair import repair_checkpoints
-from pcaplake.worker.lake.delta.log_state import read_log_state
-from pcaplake.worker.lake.delta.log_store import LogStore
-from pcaplake.worker.lake.store.store import Store
-from tests.worker.lake.delta.deltas import SCHEMA, txn, write
+from tests.lake.delta.deltas import SCHEMA, txn, write
 
 HINT = "_last_checkpoint"
 

@@ -13,6 +13,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from pcaplake.common.errors import Fatal
+from pcaplake.lake.commit.history import APP_ID
+from pcaplake.lake.delta import LogStore
+from pcaplake.lake.delta.actions import Metadata, Protocol, Txn
+from pcaplake.lake.delta.properties import TXN_RETENTION
+from pcaplake.lake.delta.schema import to_delta_struct
+from pcaplake.lake.delta.write_support import list_unsupported_features, unsupported_reason
+from pcaplake.lake.records import Manifest, Stage, manifest_path
 from pcaplake.parser.engine import specialize
 from pcaplake.parser.errors import KernelsNotBuilt
 from pcaplake.worker.admin.case import RECENT
@@ -24,18 +32,10 @@ from pcaplake.worker.admin.doctor.unblock_sql import (
     find_last_writable_version,
     format_ways,
 )
-from pcaplake.worker.errors import Fatal
-from pcaplake.worker.lake.commit.history import APP_ID
-from pcaplake.worker.lake.delta import LogStore
-from pcaplake.worker.lake.delta.actions import Metadata, Protocol, Txn
-from pcaplake.worker.lake.delta.properties import TXN_RETENTION
-from pcaplake.worker.lake.delta.schema import to_delta_struct
-from pcaplake.worker.lake.delta.write_support import list_unsupported_features, unsupported_reason
-from pcaplake.worker.lake.records import Manifest, Stage, manifest_path
+from tests.lake.commit.bench import SCHEMA, TABLES
+from tests.lake.delta.deltas import checkpoint, checkpoint_bytes, foreign, metadata
 from tests.worker.adapters.lock_table import MemoryLockTable
 from tests.worker.adapters.memory_store import MemoryStore
-from tests.worker.lake.commit.bench import SCHEMA, TABLES
-from tests.worker.lake.delta.deltas import checkpoint, checkpoint_bytes, foreign, metadata
 from tests.worker.patients import DAMAGES, DV, WHERE, Ground, added, drop, error, unwell, version, warning
 
 

@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import pytest
 
+from pcaplake.lake.commit.lease import Leadership
+from pcaplake.lake.commit.overwrite import reserve_generation
+from pcaplake.lake.identity import LAKE_JSON
 from pcaplake.worker.admin.doctor.doctor import apply_repairs, collect_repairs, examine_lake
-from pcaplake.worker.lake.commit.lease import Leadership
-from pcaplake.worker.lake.commit.overwrite import reserve_generation
-from pcaplake.worker.lake.identity import LAKE_JSON
+from tests.lake.commit.bench import fill
+from tests.lake.delta.deltas import add, metadata
+from tests.lake.generations import raise_generation
 from tests.worker.adapters.memory_ledger import MemoryLedger
-from tests.worker.lake.commit.bench import fill
-from tests.worker.lake.delta.deltas import add, metadata
-from tests.worker.lake.generations import raise_generation
 from tests.worker.patients import (
     DAMAGES,
     HEX,

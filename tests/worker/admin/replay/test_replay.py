@@ -12,6 +12,11 @@ from typing import Any
 import pytest
 from botocore.stub import Stubber
 
+from pcaplake.common.errors import Fatal, OutcomeUnknown, Retryable
+from pcaplake.ingest.captures.reference import ObjectRef, capture_from_reference, epoch_ms
+from pcaplake.lake import identity
+from pcaplake.lake.records import Manifest, Stage
+from pcaplake.lake.sightings import sighting_of
 from pcaplake.worker.admin.aws_clients import Clients
 from pcaplake.worker.admin.capture_status import CaptureStatusReader, LakeLedger
 from pcaplake.worker.admin.dead_letters import (
@@ -23,24 +28,19 @@ from pcaplake.worker.admin.dead_letters import (
 )
 from pcaplake.worker.admin.replay.announce import Announcer, Tally, go_through
 from pcaplake.worker.admin.replay.listing import Found, Page, pages
-from pcaplake.worker.captures.reference import ObjectRef, capture_from_reference, epoch_ms
 from pcaplake.worker.cli import redrive as command
 from pcaplake.worker.cli.replay import ObjectFilter, describe_tally, make_uri_printer, parse_age
 from pcaplake.worker.config.routes import Routes
 from pcaplake.worker.config.s3_prefixes import Place, parse_place
 from pcaplake.worker.config.settings import WrongSetting
-from pcaplake.worker.errors import Fatal, OutcomeUnknown, Retryable
-from pcaplake.worker.lake import identity
-from pcaplake.worker.lake.records import Manifest, Stage
-from pcaplake.worker.lake.sightings import sighting_of
 from pcaplake.worker.service.notification import build_s3_event, parse_notification
 from pcaplake.worker.service.queue import Delivery
 from pcaplake.worker.service.queue.heartbeat import Heartbeats
+from tests.lake.generations import raise_generation
 from tests.worker.adapters.faults import Faults, Killed
 from tests.worker.adapters.memory_ledger import MemoryLedger
 from tests.worker.adapters.memory_store import MemoryStore
 from tests.worker.adapters.queue import FakeClock, MemoryQueue
-from tests.worker.lake.generations import raise_generation
 from tests.worker.lakes import stage_of
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)

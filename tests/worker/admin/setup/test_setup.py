@@ -13,6 +13,7 @@ from botocore.stub import Stubber
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pcaplake.common.errors import Fatal, NotAllowed, PcaplakeError, Retryable
 from pcaplake.worker.admin import aws_clients as clients
 from pcaplake.worker.admin.aws_clients import Clients
 from pcaplake.worker.admin.setup import dynamodb_tables as tables
@@ -28,7 +29,6 @@ from pcaplake.worker.config.s3_prefixes import (
     parse_place,
     remove_covered_places,
 )
-from pcaplake.worker.errors import Fatal, NotAllowed, PcaplakeError, Retryable
 from tools.local.engines import LOOPBACK
 
 QUEUE = "arn:aws:sqs:eu-central-1:123456789012:captures"

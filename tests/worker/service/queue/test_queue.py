@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pcaplake.worker.errors import Fatal, OutcomeUnknown, Retryable
+from pcaplake.common.errors import Fatal, OutcomeUnknown, Retryable
 from pcaplake.worker.service.queue import LONGEST_VISIBILITY, Attributes, BatchResult, Delivery
 from pcaplake.worker.service.queue.heartbeat import CAP, Heartbeats
 from tests.worker.adapters.faults import Faults, Killed

@@ -16,7 +16,7 @@ from botocore.exceptions import (
     PartialCredentialsError,
 )
 
-from pcaplake.worker.errors import Fatal, PcaplakeError, Retryable
+from pcaplake.common.errors import Fatal, PcaplakeError, Retryable
 from pcaplake.worker.service.queue import Attributes, BatchResult, Delivery
 from pcaplake.worker.service.queue.sqs import SqsQueue
 from tests.retries import hardly_wait

@@ -1,0 +1,1 @@
+"""Tables that are made from other tables of a lake."""
