@@ -16,7 +16,8 @@ import numpy as np
 from pcaplake.parser.engine.kernel import Kernel
 from pcaplake.parser.engine.kernel_types import Dimensions
 
-from .functions import INT, Array, Function, Functions, Source, Type
+from .functions import Function, Functions
+from .types import INT, Array, Source, Type
 
 HEAD = '''# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False, binding=False
 """Compiled kernels, written by tools/kernels from the Python functions of the same names."""
@@ -63,7 +64,7 @@ def write_module(
     walk: the name of one more kernel, its source, and the kernel whose types of arguments it has.
     """
     functions = Functions()
-    wanted = [(kernel.__name__, functions.source(kernel.py_func), kernel) for kernel in kernels]
+    wanted = [(kernel.name, functions.source(kernel.py_func), kernel) for kernel in kernels]
     entries, called_once = [], set()
     for name, source, kernel in [*wanted, *([walk] if walk else [])]:
         signatures = signatures_of(kernel)

@@ -19,7 +19,7 @@ from pcaplake.parser.engine.kernel import Kernel, digest_sources, module_name
 from pcaplake.parser.engine.kernels import layers, walk
 
 from .entries import write_module
-from .functions import Source
+from .types import Source
 
 PACKAGES = ("pcaplake.parser.engine.kernels", "pcaplake.signals.someip.kernels", "pcaplake.lake.parquet.kernels")
 

@@ -23,7 +23,7 @@ from pcaplake.parser.engine.kernels.raw_memory import get, put, store16
 from pcaplake.parser.errors import KernelsNotBuilt
 from tools.kernels.build import extensions
 from tools.kernels.entries import write_module
-from tools.kernels.functions import NotTranslated
+from tools.kernels.types import NotTranslated
 
 ROOT = Path(__file__).parents[3]
 KNOWN = (3, 5, 1 << 40)
