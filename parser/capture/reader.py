@@ -217,15 +217,15 @@ class Capture:
             interfaces=tuple(self.interfaces),
             link_types=tuple(sorted({interface.link_type for interface in self.interfaces})),
             packets=decoder.packets,
-            bytes=decoder.bytes,
-            first_ts_ns=decoder.first_ns,
-            last_ts_ns=decoder.last_ns,
+            bytes=decoder.times.bytes,
+            first_ts_ns=decoder.times.first_ns,
+            last_ts_ns=decoder.times.last_ns,
             truncated=self._state.truncated,
             faults=dict(decoder.faults.by_reason),
             rows=dict(decoder.rows),
             regions=tuple(self._state.regions),
             section_headers=tuple(self._state.section_headers),
-            first_date=date.fromordinal(EPOCH + decoder.dates[0]) if decoder.dates else None,
+            first_date=date.fromordinal(EPOCH + decoder.times.dates[0]) if decoder.times.dates else None,
         )
 
     def reader(self) -> pa.RecordBatchReader:

@@ -7,7 +7,7 @@ finds the rows, then each open batch fills its columns from them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ import pyarrow as pa
 from .batch import NO_DAY, Morsel
 from .faults import UNKNOWN, FaultRows
 from .found_rows import FoundRows
-from .kernels import encoding, key_columns, walk
+from .kernels import encoding, walk
 from .key_spaces import BIG_ENDIAN, INTERFACE, LINKTYPE
 from .layer import Layer
 from .learned_keys import MOST_LEARNED, TOO_MANY_PORTS, Key, LearnedKeys
@@ -24,6 +24,7 @@ from .messages import Fault, MessageDecoder
 from .objects import TOO_MUCH_REPEATED, Bytes, Spans, measure_object_spans
 from .open_batches import OpenBatches
 from .open_requests import OpenRequests
+from .packet_times import MAX_DATES, PacketTimes, PacketValues
 from .pcapng_options import read_comments
 from .program import Program
 from .reassembly import GAP
@@ -31,7 +32,6 @@ from .row_values import RowValueReader
 from .scratch import ScratchBuffers, Walker
 from .specialize import specialized_walk
 
-DAY_NS = 86_400 * encoding.BILLION
 DROPPED = encoding.FAULTS[encoding.DROPPED]
 # bytes of the capture: a message of which pieces are missing began at most so far before its last piece
 BESIDE = 1 << 20
@@ -42,19 +42,8 @@ MORSEL_ROWS = 65_550
 MORSEL_ROWS_OF_FEW_KINDS, FEW_KINDS = 24_576, 16
 MOST_AGAIN = 4 * MORSEL_ROWS  # packets that are walked again before morsels behind one that names a key are small
 LEAST_AHEAD = 256  # packets of these
-MAX_DATES = 8  # dates of one capture; rows of further dates have the date null
 TOO_MANY_DATES = "too_many_dates"
 REASSEMBLY_BYTES = 64 << 20  # of all messages of a capture that are not whole
-
-
-@dataclass(slots=True)
-class PacketValues:
-    """Values that rows take from their packet; the index is the packet's ordinal in the morsel."""
-
-    times: Any  # int64 ns since 1970, encoding.NO_TIME if unknown
-    micros: Any  # int64 us since 1970
-    days: Any  # int32 days since 1970, batch.NO_DAY if unknown
-    interfaces: Any  # int32 number of the interface in the capture, -1 if unknown
 
 
 def _packets_up_to(ordinals: Any) -> Any:
@@ -101,9 +90,6 @@ class Decoder:
         self.state[encoding.LATE_USED], self.state[encoding.LATE_CLEAN] = program.late_used, self._buffers.clean
         self.clocks = np.zeros((1, encoding.CLOCK_WIDTH), np.int64)
         self.packets = 0  # so far
-        self.bytes = 0  # captured lengths of these packets
-        self.first_ns: int | None = None
-        self.last_ns: int | None = None
         self.faults = FaultRows(tables.get("faults"), names, batches.formatters)
         self.rows: dict[str, int] = dict.fromkeys(tables, 0)
         self.requests = {t: OpenRequests(pairing, program.partners) for t, pairing in program.pairings.items()}
@@ -111,7 +97,7 @@ class Decoder:
         self._file_faults: list[Fault] = []  # between the packets of the morsel
         self._readers: dict[str, RowValueReader] = {}  # of the tables with requests
         self._ahead, self._again = MORSEL_ROWS, 0  # packets of the next morsel, at most; packets that are walked again
-        self.dates: list[int] = []  # days since 1970, in the order of the packets that have them first
+        self.times = PacketTimes()
         self.drops: dict[int, int] = {}  # interface -> offset of the last packet before which packets were lost
         self._walk = Walker(choose_walk(program), program, self.lut)
         self.learned = LearnedKeys(program, self.lut) if learns else None
@@ -207,7 +193,7 @@ class Decoder:
     def _append_morsel(self, data: Bytes, begin: int, base: int, packets: Any) -> Iterator[tuple[str, pa.RecordBatch]]:
         yield from self.batches.take_finished()
         n = int(self.state[encoding.N_PACKETS])
-        by_packet = self._packet_values(packets, n)
+        by_packet = self.times.read(packets, n)
         found = FoundRows(
             program=self.program,
             data=data,
@@ -285,39 +271,6 @@ class Decoder:
                 paired[name] = requests.match(self._readers[name].read(found, morsel))
         return paired
 
-    def _packet_values(self, packets: Any, n: int) -> PacketValues:
-        """Times, dates and interfaces of the morsel's n packets; updates the totals of the capture."""
-        times, micros = packets[encoding.TIME, :n], np.empty(n, np.int64)
-        interfaces, span = np.empty(n, np.int32), np.zeros(4, np.int64)
-        key_columns.read_packet_times(packets, n, micros, interfaces, span)
-        low, high, known, size = span.tolist()
-        self.bytes += size
-        if known:
-            self.first_ns = low if self.first_ns is None else min(low, self.first_ns)
-            self.last_ns = high if self.last_ns is None else max(high, self.last_ns)
-        if known == n and n and low // DAY_NS == high // DAY_NS:
-            days = np.full(n, self._admitted_date(low // DAY_NS), np.int32)
-        else:
-            days = self._admitted_dates(times) if known else np.full(n, NO_DAY, np.int32)
-        return PacketValues(times, micros, days, interfaces)
-
-    def _admitted_date(self, day: int) -> int:
-        """The date of rows of this day: the day itself, or NO_DAY if the capture has too many dates."""
-        if day not in self.dates:
-            if len(self.dates) >= MAX_DATES:
-                return int(NO_DAY)
-            self.dates.append(day)
-        return day
-
-    def _admitted_dates(self, times: Any) -> Any:
-        exact = times // DAY_NS
-        days = np.full(times.size, NO_DAY, np.int32)
-        known = times != encoding.NO_TIME
-        values, first = np.unique(exact[known], return_index=True)
-        for at in np.argsort(first):  # by first occurrence, so that the size of morsels does not matter
-            days[known & (exact == values[at])] = self._admitted_date(int(values[at]))
-        return days
-
     # -- what the recorder says ------------------------------------------------------------------------------------
     def _take_comments(self, data: Bytes) -> dict[int, str]:
         """The comments of packets, by ordinal. They are no faults, so they are removed from those that the walk noted."""
@@ -355,7 +308,7 @@ class Decoder:
     # -- faults ---------------------------------------------------------------------------------------------------
     def _collect_faults(self, n: int, by_packet: PacketValues, base: int, more: list[Fault]) -> None:
         """Record the faults that the walk found, and `more`, which come after the others of their packet."""
-        if not self.state[encoding.N_FAULTS] and len(self.dates) < MAX_DATES and not more:
+        if not self.state[encoding.N_FAULTS] and len(self.times.dates) < MAX_DATES and not more:
             return
         fault_columns = self.fault_room[:, : int(self.state[encoding.N_FAULTS])].copy()
         fault_columns[encoding.X_AT] += base
@@ -400,7 +353,7 @@ class Decoder:
 
     def _first_lost_date(self, by_packet: PacketValues) -> int:
         """The ordinal of the first packet whose date exceeds MAX_DATES, if it is in this morsel, else -1."""
-        if len(self.dates) < MAX_DATES or TOO_MANY_DATES in self.faults.by_reason:
+        if len(self.times.dates) < MAX_DATES or TOO_MANY_DATES in self.faults.by_reason:
             return -1
         lost = np.flatnonzero((by_packet.days == NO_DAY) & (by_packet.times != encoding.NO_TIME))
         return int(lost[0]) if lost.size else -1
