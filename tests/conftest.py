@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -18,6 +19,9 @@ from xdist.workermanage import WorkerController
 
 from tests.aws import aws
 from tests.guard import guarded
+
+if TYPE_CHECKING:
+    from tests.drives import Drive
 
 __all__ = ["aws"]
 
@@ -121,6 +125,31 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     session = tmp_path_factory.getbasetemp()
     return wheels.build_once(session.parent if "PYTEST_XDIST_WORKER" in os.environ else session)
+
+
+@pytest.fixture(scope="session")
+def drive(tmp_path_factory: pytest.TempPathFactory) -> Drive:
+    """Made once; nobody may change it. Every table gets rows."""
+    from tests.drives import ingested
+
+    return ingested(tmp_path_factory.mktemp("drive"), "drive", 0.4, vehicles=2)
+
+
+@pytest.fixture(scope="session")
+def bus_drive(tmp_path_factory: pytest.TempPathFactory) -> Drive:
+    """CAN, LIN and SOME/IP: six tables get rows, so an ingest takes a third of the time. One capture of each vehicle."""
+    from tests.drives import ingested
+
+    return ingested(tmp_path_factory.mktemp("bus-drive"), "c", 0.02, vehicles=8)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _clients_are_quick() -> Iterator[None]:
+    from tests.aws_clients import share_what_clients_read  # imports botocore
+
+    with pytest.MonkeyPatch.context() as patch:
+        share_what_clients_read(patch)
+        yield
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:

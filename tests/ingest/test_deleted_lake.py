@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pcaplake.lake.identity import LAKE_JSON
-from tests.worker.conftest import Drive
+from tests.drives import Drive
 from tests.worker.lakes import by_duckdb, run
 
 Capsys = pytest.CaptureFixture[str]

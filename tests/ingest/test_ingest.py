@@ -30,9 +30,9 @@ from pcaplake.lake.store.store import Store
 from pcaplake.parser import Profile
 from pcaplake.parser.schemas import TABLES
 from pcaplake.worker import sample
+from tests.drives import Drive
 from tests.lake.store.object_servers import serving
 from tests.worker import lakes
-from tests.worker.conftest import Drive
 
 NO_ROWS = dict.fromkeys(TABLES, 0)
 

@@ -17,8 +17,8 @@ from pcaplake.common.errors import Retryable
 from pcaplake.lake.identity import LEDGER_FILE
 from pcaplake.lake.ledger import sqlite_file
 from pcaplake.lake.ledger.sqlite import SqliteLedger
+from tests.drives import Drive
 from tests.worker import lakes
-from tests.worker.conftest import Drive
 
 STOPPED = "and is stopped: `kill -CONT {pid}` continues it, `kill -KILL {pid}` ends it"
 

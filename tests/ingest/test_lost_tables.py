@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.drives import Drive
 from tests.worker import lakes
-from tests.worker.conftest import Drive
 
 Capsys = pytest.CaptureFixture[str]
 

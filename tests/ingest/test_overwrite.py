@@ -12,8 +12,8 @@ import pytest
 
 from pcaplake.lake.identity import LEDGER_FILE
 from pcaplake.worker import sample
+from tests.drives import Drive
 from tests.worker import lakes
-from tests.worker.conftest import Drive
 
 
 @pytest.mark.slow

@@ -20,8 +20,8 @@ from pcaplake.lake.commit.source import ReadDifferently
 from pcaplake.lake.config import LakeConfig
 from pcaplake.lake.lake import Lake
 from pcaplake.parser import Profile
+from tests.drives import Drive
 from tests.worker import lakes
-from tests.worker.conftest import Drive
 
 pytestmark = pytest.mark.slow
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from tests.drives import Drive
 from tests.worker import lakes
-from tests.worker.conftest import Drive
 from tests.worker.small_s3 import small_s3
 
 ODD = ("in/a//b.pcap", "in/tab\t.pcap", "in/line\n.pcap", "in/../up.pcap", "in/./here.pcap", "in//lead.pcap", "in/end/")

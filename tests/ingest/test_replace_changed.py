@@ -15,8 +15,8 @@ from deltalake import DeltaTable
 
 from pcaplake.lake.records import SIGHTINGS
 from pcaplake.parser.schemas import TABLES
+from tests.drives import Drive
 from tests.worker import lakes
-from tests.worker.conftest import Drive
 from tests.worker.fleets import can_capture
 
 

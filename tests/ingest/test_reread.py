@@ -32,8 +32,8 @@ from pcaplake.lake.records import Capture
 from pcaplake.lake.staging.window import Window
 from pcaplake.parser import Profile
 from pcaplake.parser.schemas import TABLES
+from tests.drives import Drive
 from tests.worker import lakes
-from tests.worker.conftest import Drive
 from tests.worker.fleets import can_capture
 
 pytestmark = pytest.mark.slow

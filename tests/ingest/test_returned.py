@@ -18,8 +18,8 @@ from pcaplake.common.errors import Fatal
 from pcaplake.lake.identity import LAKE_JSON, LEDGER_FILE
 from pcaplake.worker.cli import ingest as command
 from pcaplake.worker.config.settings import Settings
+from tests.drives import Drive
 from tests.worker import lakes
-from tests.worker.conftest import Drive
 
 DAY_MS = 86_400_000
 MOMENTS = (

@@ -13,8 +13,8 @@ from deltalake import DeltaTable, write_deltalake
 
 from pcaplake.lake.delta.actions import parse_json_lines
 from pcaplake.lake.delta.foreign_versions import JUDGED
+from tests.drives import Drive
 from tests.worker import lakes
-from tests.worker.conftest import Drive
 
 Capsys = pytest.CaptureFixture[str]
 TABLE = "can_frames"

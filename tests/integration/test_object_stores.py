@@ -25,13 +25,12 @@ import pytest
 from pcaplake.lake.store.store import Store
 from pcaplake.worker import sample
 from tests.aws import ROOT
+from tests.drives import Drive
 from tests.integration.object_stores import ObjectStoreServer, rows_by_capture, serve
 from tests.lake.store.store_suite import StoreSuite
 from tests.worker import lakes
-from tests.worker.conftest import Drive, bus_drive
 from tools.local.engines import LOOPBACK
 
-__all__ = ["bus_drive"]
 STEPS = ("after stage.4 packets #3", "after stage.5 #2", "after commit.3a", "before commit.4 packets", "after commit.4")
 MINIO, S3, AZURITE = (pytest.param(kind, marks=pytest.mark.torture) for kind in ("minio", "s3", "azurite"))
 CLOSED_PORT = f"http://{LOOPBACK}:9"

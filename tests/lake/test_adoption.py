@@ -16,10 +16,10 @@ from pcaplake.lake.lake import Lake
 from pcaplake.lake.ledger import Ledger
 from pcaplake.worker.admin.doctor.doctor import collect_repairs
 from pcaplake.worker.admin.pending_stages import find_uncommitted_stages
+from tests.drives import Drive
 from tests.worker import lakes
 from tests.worker.adapters.memory_ledger import MemoryLedger
 from tests.worker.adapters.memory_store import MemoryStore
-from tests.worker.conftest import Drive
 from tests.worker.patients import Ground, error, unwell
 
 Capsys = pytest.CaptureFixture[str]

@@ -17,9 +17,9 @@ from pcaplake.ingest.local_run import Ingest
 from pcaplake.ingest.pipeline import Reader
 from pcaplake.lake.lake import Lake
 from pcaplake.parser import TABLES, Profile
+from tests.drives import Drive
 from tests.parser.captures import pcap
 from tests.worker import lakes
-from tests.worker.conftest import Drive
 from tests.worker.fleets import can_capture
 
 pytestmark = pytest.mark.slow

@@ -20,7 +20,7 @@ from pcaplake.lake.table_rows import TableRows
 from pcaplake.lake.tables import count_tables, read_decodings
 from pcaplake.parser.schemas import TABLES
 from pcaplake.signals.sources import COLUMNS, SOURCES
-from tests.worker.conftest import Drive
+from tests.drives import Drive
 from tests.worker.foreign_files import REWRITES
 
 NAMES = ("captures", "packets", "can_frames", "lin_frames", "quarantine")

@@ -19,8 +19,8 @@ from pcaplake.lake.delta import AddFile, LogStore, Txn
 from pcaplake.lake.parquet import ParquetSink
 from pcaplake.lake.store.store import Store
 from pcaplake.parser.schemas import TABLES
+from tests.drives import Drive
 from tests.worker import lakes, readers
-from tests.worker.conftest import Drive
 from tests.worker.readers import READERS, Filter
 
 Capsys = pytest.CaptureFixture[str]

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.drives import Drive
 from tests.worker import lakes
-from tests.worker.conftest import Drive
 from tests.worker.moments import choose_moments
 
 STEPS = (

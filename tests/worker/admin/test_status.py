@@ -23,9 +23,9 @@ from pcaplake.worker.admin.open_case import Subject
 from pcaplake.worker.admin.status import FleetWatch, LakeStatus, LakeWatch, Leader, Status, TableStatus
 from pcaplake.worker.cli.status import render_status
 from pcaplake.worker.config.service_settings import FleetSettings
+from tests.drives import Drive
 from tests.lake.delta.deltas import add, foreign
 from tests.worker import lakes
-from tests.worker.conftest import Drive
 from tests.worker.patients import Ground, change, described, drop, with_checkpoint
 
 Capsys = pytest.CaptureFixture[str]

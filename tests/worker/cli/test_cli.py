@@ -33,8 +33,8 @@ from pcaplake.worker import sample
 from pcaplake.worker.cli import app as cli
 from pcaplake.worker.cli.ingest_report import progress_values, tally_as_dict
 from pcaplake.worker.config.settings import Settings, WrongSetting
+from tests.drives import Drive
 from tests.worker import lakes
-from tests.worker.conftest import Drive
 
 KEYS = [
     "captures",

@@ -18,8 +18,8 @@ from pcaplake.lake.identity import LAKE_JSON, LEDGER_FILE
 from pcaplake.lake.store.store import Store
 from pcaplake.worker.admin import open_case
 from pcaplake.worker.admin.doctor.doctor import CHECKS
+from tests.drives import Drive
 from tests.worker import lakes
-from tests.worker.conftest import Drive
 
 Capsys = pytest.CaptureFixture[str]
 OF_FLEETS = {"dynamodb", "lock table", "lock entries"}

@@ -21,12 +21,12 @@ from pcaplake.worker import sample
 from pcaplake.worker.cli.inspect_report import WIDTH
 from pcaplake.worker.inspection.names import LINK_TYPES
 from pcaplake.worker.sample import frames
+from tests.drives import Drive
 from tests.oracles import captures as real
 from tests.parser.captures import T0, Section, pcap, pcap_header, pcap_record
 from tests.signals import container_files
 from tests.signals.container_files import LITTLE, SHORT
 from tests.worker import lakes
-from tests.worker.conftest import Drive
 from tests.worker.inspection.inspected import udp
 from tests.worker.small_s3 import small_s3
 

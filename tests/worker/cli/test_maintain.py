@@ -20,10 +20,10 @@ from pcaplake.lake.maintenance import MaintenanceResult, maintain_each_table
 from pcaplake.lake.store import durable
 from pcaplake.lake.store.store import Store
 from pcaplake.worker.admin.pending_stages import find_uncommitted_stages
+from tests.drives import Drive
 from tests.lake.delta.deltas import SCHEMA, write
 from tests.lake.generations import raise_generation
 from tests.worker import lakes
-from tests.worker.conftest import Drive
 from tests.worker.lakes import configure, parquet
 from tests.worker.patients import Ground, edit
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pcaplake.worker.cli.app import SUMMARIES
-from tests.worker.conftest import Drive
+from tests.drives import Drive
 from tools import ROOMS
 
 ROOT = Path(__file__).parents[3]

@@ -13,8 +13,8 @@ from deltalake import DeltaTable
 from pcaplake.lake.commit import losses
 from pcaplake.lake.ledger.sqlite import SqliteLedger
 from pcaplake.worker.admin.doctor import accept_loss as of_doctor
+from tests.drives import Drive
 from tests.worker import lakes
-from tests.worker.conftest import Drive
 from tests.worker.lakes import configure, parquet
 
 Capsys = pytest.CaptureFixture[str]
