@@ -15,6 +15,7 @@ PYTEST = $(BIN)/pytest --numprocesses $(PROCESSES) --dist loadscope
 LONG := $(BIN)/pytest -o faulthandler_timeout=0
 UPGRADE ?= --upgrade
 VERSION := $(shell sed -n 's/^VERSION = "\(.*\)"/\1/p' common/__init__.py)
+PYTHONS ?= $(PYTHON)
 PLATFORM = $(if $(PLATFORMS),--platform $(PLATFORMS))
 PUSH ?= --load
 
@@ -129,8 +130,9 @@ k8s-bin: .k8s/bin ## build etcd, Kubernetes and Helm for `make test-k8s`, from G
 test-k8s: setup ## test the chart on a real control plane, with pods as processes; needs root, kubectl and `make k8s-bin`
 	$(LONG) tests/k8s --torture -rs
 
-fuzz: setup ## run the decoder on mutated captures for ten minutes, guided by coverage
-	$(BIN)/python -m tests.fuzz --seconds 600
+fuzz: setup ## run the decoder on mutated captures for ten minutes, guided by coverage, with kernels that check every access
+	$(BIN)/python -m tests.fuzz --seconds 300
+	$(BIN)/python -m tests.fuzz --seconds 300 --interpreted
 
 local-up: ## start S3, SQS, SNS and DynamoDB on loopback, without Docker
 	@$(PYTHON) -m tools.local up
@@ -152,6 +154,9 @@ images: ## build both container images with docker buildx (REGISTRY=host/path, P
 dist: $(VENV)/.installed ## build the sdist and, from it, the wheels for x86_64 and aarch64, in dist/ (docs/releasing.md)
 	$(BIN)/python -m tools.release build
 
+try-dist: ## try the wheel in dist/ on each of PYTHONS, and its sdist without a compiler, as a user without a home
+	$(PYTHON) tools/try_dist.py $(PYTHONS)
+
 release-check: setup ## check that all files state the version of common/__init__.py and nothing is uncommitted
 	$(BIN)/python -m tools.release check
 
@@ -166,4 +171,4 @@ clean: ## delete all build products and demo data, but not your lakes and captur
 	rm -rf *.egg-info
 	find parser signals common lake ingest derived worker spark_jobs src tests bench docs -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help setup unit k8s-bin test-k8s test-stores dist release-check images demo demo-fleet docs test check lint types architecture bench bench-guard bench-commit bench-parquet bench-fleet bench-spark jars torture histories soak soak-spark fuzz local-up local-down lock clean
+.PHONY: help setup unit k8s-bin test-k8s test-stores dist try-dist release-check images demo demo-fleet docs test check lint types architecture bench bench-guard bench-commit bench-parquet bench-fleet bench-spark jars torture histories soak soak-spark fuzz local-up local-down lock clean

@@ -1,7 +1,9 @@
-"""Coverage-guided fuzzing of the whole way from bytes to Arrow, with the kernels interpreted and every access checked.
+"""Coverage-guided fuzzing of the whole way from bytes to Arrow, where every access of the kernels is checked.
 
-    python -m tests.fuzz [--seconds N] [--planted] [libFuzzer options] [corpus folder]
+    python -m tests.fuzz [--interpreted] [--seconds N] [--planted] [libFuzzer options] [corpus folder]
 
+The kernels are compiled with sanitizers (sanitized.py) or, slower by far but with the bounds of every part of an array,
+interpreted.
 Without a folder it starts from some small captures in a temporary one. What fails is written to build/fuzz. `--planted`
 breaks a bound of the kernels, to show that the fuzzer would find it.
 """
@@ -10,23 +12,30 @@ from __future__ import annotations
 
 import argparse
 import ast
+import os
 import resource
 import sys
 import tempfile
 from pathlib import Path
 from random import Random
-from types import FunctionType
+from types import FunctionType, ModuleType
 
 import atheris
+import numpy as np
 
+from tests.fuzz import sanitized
+
+if folder := os.environ.get(sanitized.FOLDER):
+    sanitized.use(folder)
 with atheris.instrument_imports(include=["pcaplake.parser"]):
     import pcaplake.parser.capture.reader  # noqa: F401 - what is imported later is not instrumented
 
+from pcaplake.parser.engine.kernels.payloads import sum_payload_lengths
 from pcaplake.parser.engine.kernels.walk import enter_layer
 from tests.mutants import Mutant, Operation
 from tests.parser import frames
 from tests.parser.captures import pcap
-from tests.parser.checked import checked_kernels, in_place
+from tests.parser.checked import checked_kernels, in_place, own_rooms
 from tests.parser.laws import obey
 from tests.strategies import sample
 
@@ -44,26 +53,39 @@ def short_capture(seed: int) -> bytes:
     return pcap([frame[: r.randrange(len(frame) + 1)]], link_type)
 
 
-def main() -> None:
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--seconds", type=int, default=600)
-    options.add_argument("--planted", action="store_true")
-    chosen, more = options.parse_known_args()
-    kernels = checked_kernels(PLANTED if chosen.planted else None)
+def interpreted(planted: bool) -> ModuleType:
+    """The kernels as Python that shows the fuzzer where it has been."""
+    kernels = checked_kernels(PLANTED if planted else None)
     for name, function in vars(kernels).items():
         if isinstance(function, FunctionType) and function.__module__ == kernels.__name__:
             setattr(kernels, name, atheris.instrument_func(function))
+    return kernels
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--interpreted", action="store_true")
+    options.add_argument("--seconds", type=int, default=600)
+    options.add_argument("--planted", action="store_true")
+    chosen, more = options.parse_known_args()
+    if not chosen.interpreted and sanitized.FOLDER not in os.environ:
+        environment = sanitized.build(Path("build", "sanitized"))
+        os.execve(sys.executable, [sys.executable, "-m", "tests.fuzz", *sys.argv[1:]], environment)
 
     def one(data: bytes) -> None:
         obey(data, tight=True, batch_rows=100)
+        if chosen.planted and not chosen.interpreted and len(data) > 4:
+            sum_payload_lengths(np.zeros((4, 8), np.int32), len(data))  # of 4 rows
 
-    with tempfile.TemporaryDirectory() as folder, in_place(kernels):
+    kernels = in_place(interpreted(chosen.planted)) if chosen.interpreted else own_rooms()
+    with tempfile.TemporaryDirectory() as folder, kernels:
         if not any(Path(argument).is_dir() for argument in more):
             for seed in range(200):
                 if len(data := sample(seed)) < 500:
                     (Path(folder) / str(seed)).write_bytes(data)
                 (Path(folder) / f"short{seed}").write_bytes(short_capture(seed))
             more.append(folder)
+        obey(sample(0))  # what the first capture compiles counts for no input
         FOUND.mkdir(parents=True, exist_ok=True)
         fixed = [f"-max_total_time={chosen.seconds}", f"-artifact_prefix={FOUND}/", "-max_len=4096", "-timeout=30"]
         # libFuzzer measures the peak, which a process inherits from the one that started it

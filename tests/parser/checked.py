@@ -164,12 +164,19 @@ class _OwnRooms(ScratchBuffers):
 
 
 @contextmanager
-def in_place(kernels: ModuleType) -> Iterator[None]:
-    """Everything is decoded with these kernels."""
+def own_rooms() -> Iterator[None]:
+    """Working memory is new for each capture, and not a byte longer than it says."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pcaplake.parser.engine.decoder, "ScratchBuffers", _OwnRooms)
-        patch.setattr(pcaplake.parser.engine.decoder, "choose_walk", lambda program: walk.walk_records)
         patch.setattr(ScratchBuffers, "release_buffers", lambda self, program, clean: None)
+        yield
+
+
+@contextmanager
+def in_place(kernels: ModuleType) -> Iterator[None]:
+    """Everything is decoded with these kernels."""
+    with own_rooms(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pcaplake.parser.engine.decoder, "choose_walk", lambda program: walk.walk_records)
         for module in MODULES:
             for name, value in [*vars(module).items()]:
                 if isinstance(value, Helper) and value.__module__ == module.__name__:

@@ -53,17 +53,8 @@ def fuzz(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.slow
-def test_the_fuzzer_runs() -> None:
-    """A few inputs more than the corpus has here; `make fuzz` runs it for minutes."""
-    done = fuzz("--seconds", "240", "-runs=450")
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert "Done " in done.stderr
-    assert "NEW" in done.stderr, "coverage did not guide it anywhere"
-
-
-@pytest.mark.slow
 def test_the_fuzzer_finds_what_is_wrong(tmp_path: Path) -> None:
     """A bound that is broken on purpose is found."""
-    done = fuzz("--planted", "--seconds", "60", f"-artifact_prefix={tmp_path}/")
+    done = fuzz("--interpreted", "--planted", "--seconds", "60", f"-artifact_prefix={tmp_path}/")
     assert done.returncode != 0
     assert "Uncaught Python exception" in done.stdout + done.stderr

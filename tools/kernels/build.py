@@ -20,12 +20,16 @@ MACROS = [
     ("NPY_NO_DEPRECATED_API", "NPY_2_0_API_VERSION"),
     ("NPY_TARGET_VERSION", "NPY_2_0_API_VERSION"),
 ]
+# AddressSanitizer and UndefinedBehaviorSanitizer, and counters by which libFuzzer sees what ran: options of clang, which is in
+# ziglang. What is undefined ends the process at once, because only the first has a library (that of atheris).
+SANITIZERS = ["-fsanitize=address", "-fsanitize=undefined", "-fsanitize-trap=undefined"]
+SANITIZERS += ["-fsanitize-coverage=inline-8bit-counters,pc-table"]
 
 
 def extensions(sources: Iterable[Path], package: str) -> Any:
     """What setuptools compiles: one module of `package` for each .pyx file."""
     use_a_compiler_that_is_there()
-    checks = os.environ.get("KERNELS_SANITIZE")  # "address,undefined": what checks every access, for tests
+    checks = os.environ.get("KERNELS_SANITIZE") == "1"  # for tests: every access is checked
     made = [
         Extension(
             f"{package}.{path.stem}",
@@ -34,7 +38,7 @@ def extensions(sources: Iterable[Path], package: str) -> Any:
             depends=[str(Path(__file__).parent / "raw_memory.h")],
             define_macros=MACROS,
             extra_compile_args=compiler_flags(checks),
-            extra_link_args=[f"-fsanitize={checks}"] if checks else ["-s"],
+            extra_link_args=SANITIZERS if checks else ["-s"],
             py_limited_api=True,
         )
         for path in sources
@@ -44,9 +48,14 @@ def extensions(sources: Iterable[Path], package: str) -> Any:
 
 def use_a_compiler_that_is_there() -> None:
     """Name that of ziglang, which pip installs, where Python's own compiler is missing."""
-    compiler = os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc"
-    if shutil.which(compiler.split()[0]) is None:
+    if needs_a_compiler():
         os.environ["CC"] = f"{sys.executable} -m ziglang cc"
+
+
+def needs_a_compiler() -> bool:
+    """Whether neither `CC` nor Python names a compiler that this machine has."""
+    compiler = os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc"
+    return shutil.which(compiler.split()[0]) is None
 
 
 def target_platform() -> str | None:
@@ -54,7 +63,7 @@ def target_platform() -> str | None:
     return os.environ.get("KERNELS_PLATFORM")
 
 
-def compiler_flags(checks: str | None = None) -> list[str]:
+def compiler_flags(checks: bool = False) -> list[str]:
     # -O3: with gcc's -O2, loops over rows take up to four times as long. Numbers wrap, as those of numpy do. Each kernel has its
     # own copy of the helpers that it calls.
     flags = ["-O3", "-fwrapv", "-fno-strict-aliasing", "-DCYTHON_INLINE=inline __attribute__((always_inline))"]
@@ -63,5 +72,5 @@ def compiler_flags(checks: str | None = None) -> list[str]:
     if (target_platform() or platform.machine()).endswith("x86_64"):
         flags.append("-mcpu=x86_64_v2" if "zig" in compiler else "-march=x86-64-v2")  # zig has names of its own
     if checks:
-        flags += ["-g", "-O1", f"-fsanitize={checks}", "-fno-sanitize-recover=all"]
+        flags += ["-g", "-O1", *SANITIZERS]
     return flags

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -21,6 +20,7 @@ from pcaplake.parser.engine.kernel import Kernel, compiled_module, digest_source
 from pcaplake.parser.engine.kernel_types import Bytes, Int32s, Int64Matrix, Int64s, Uint64s, Values
 from pcaplake.parser.engine.kernels.raw_memory import get, put, store16
 from pcaplake.parser.errors import KernelsNotBuilt
+from tests.fuzz import sanitized
 from tools.kernels.build import extensions
 from tools.kernels.entries import write_module
 from tools.kernels.types import NotTranslated
@@ -303,26 +303,11 @@ def test_every_source_of_a_package_counts(tmp_path: Path, monkeypatch: pytest.Mo
 
 @pytest.mark.slow
 def test_what_checks_every_access_finds_nothing(tmp_path: Path) -> None:
-    """Hostile captures on kernels that were compiled with AddressSanitizer and UndefinedBehaviorSanitizer."""
-    runtime = subprocess.run(
-        ["gcc", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True
-    ).stdout.strip()
-    environment = {**os.environ, "KERNELS_SANITIZE": "address,undefined"}
-    command = [
-        sys.executable,
-        "setup.py",
-        "--quiet",
-        "build",
-        "--build-base",
-        tmp_path,
-        "build_ext",
-        "--build-lib",
-        tmp_path,
-    ]
-    subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True)
-    environment |= {"LD_PRELOAD": runtime, "ASAN_OPTIONS": "detect_leaks=0:halt_on_error=1"}
-    for what, code in (("decode", 0), ("beyond", 1)):
-        command = [sys.executable, "-m", "tests.parser.sanitized", str(tmp_path), what]
+    """The fuzzer on kernels that were compiled with AddressSanitizer and UndefinedBehaviorSanitizer; they guide it as well."""
+    environment = sanitized.build(tmp_path)
+    for options, code in (("-runs=1000",), 0), (("-runs=1000", "--planted"), 1):
+        command = [sys.executable, "-m", "tests.fuzz", f"-artifact_prefix={tmp_path}/", *options]
         done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-        assert done.returncode == code, done.stderr[-3000:]
-        assert ("AddressSanitizer: heap-buffer-overflow" in done.stderr) == (what == "beyond"), done.stderr[-3000:]
+        assert (done.returncode != 0) == code, done.stderr[-3000:]
+        assert ("AddressSanitizer: heap-buffer-overflow" in done.stderr) == code, done.stderr[-3000:]
+        assert "NEW" in done.stderr, "coverage did not guide it anywhere"
