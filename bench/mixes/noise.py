@@ -14,9 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from . import files, frames
-from .mixes import CAN_HEADER, RECORD_HEADER, TIME_AT
-from .sources import SOMEIP_PORT
+from pcaplake.worker.sample import files, frames
+from pcaplake.worker.sample.sources import SOMEIP_PORT
+
+from .cyclic import CAN_HEADER, RECORD_HEADER, TIME_AT
 
 BLOCK_PACKETS = 100_000
 GAP_NS = (1_000, 200_000)  # the shortest and the longest time between two packets
@@ -158,18 +159,17 @@ class _Block:
     period: int
 
 
-def generate_noise_blocks(name: str, *, seconds: float, seed: str, start_ns: int) -> Iterator[tuple[float, bytes]]:
-    """A capture file of a mix in pieces of at most one block (about 25 MB), each with the fraction that is done after it."""
+def generate_noise_blocks(name: str, *, seconds: float, seed: str, start_ns: int) -> Iterator[bytes]:
+    """A capture file of a mix in pieces of at most one block (about 25 MB)."""
     mix = NOISE_MIXES[name]
     end_ns = start_ns + round(seconds * 1e9)
     block = _draw_block(mix, seed, start_ns, end_ns)
-    yield 0.0, mix.header
+    yield mix.header
     shift = 0
     while start_ns + shift < end_ns:
         count = int(np.searchsorted(block.times, end_ns - shift))
-        piece = _shift_block_clocks(mix, block, shift)[: block.starts[count]].tobytes()
+        yield _shift_block_clocks(mix, block, shift)[: block.starts[count]].tobytes()
         shift += block.period
-        yield min(1.0, shift / (end_ns - start_ns)), piece
 
 
 def _draw_block(mix: NoiseMix, seed: str, start_ns: int, end_ns: int) -> _Block:

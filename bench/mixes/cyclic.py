@@ -18,10 +18,11 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from . import files, frames
-from .payloads import PayloadGenerator
+from pcaplake.worker.sample import files, frames
+from pcaplake.worker.sample.payloads import PayloadGenerator
+from pcaplake.worker.sample.sources import SOMEIP_PORT
+
 from .senders import MILLISECOND, Bytes, Checksum, Clock, Number, Sender, Window, schedule
-from .sources import SOMEIP_PORT
 
 PACKETS_A_SECOND = 10_000
 PERIODS_MS = (*[10] * 7, *[20] * 5, *[50] * 3, *[100] * 3, 500, 1000)  # of twenty senders
@@ -235,16 +236,13 @@ MIXES = {
 }
 
 
-def generate_mix_blocks(name: str, *, seconds: float, seed: str, start_ns: int) -> Iterator[tuple[float, bytes]]:
-    """A capture file of a mix in pieces of at most ten seconds, each with the fraction that is done after it."""
+def generate_mix_blocks(name: str, *, seconds: float, seed: str, start_ns: int) -> Iterator[bytes]:
+    """A capture file of a mix in pieces of at most ten seconds."""
     mix, end_ns, rng = MIXES[name], start_ns + round(seconds * 1e9), random.Random(seed)
-    yield 0.0, mix.header
+    yield mix.header
     senders = mix.build_senders(rng)
     for window in schedule(senders, rng, start_ns):
-        yield (
-            min(1.0, (window.end_ns - start_ns) / (end_ns - start_ns)),
-            _build_records(mix, senders, rng, window, end_ns),
-        )
+        yield _build_records(mix, senders, rng, window, end_ns)
         if window.end_ns >= end_ns:
             break
 
