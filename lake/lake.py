@@ -290,9 +290,8 @@ class Lake:
 
     async def _retry_until_timeout(self, request: Callable[[], Awaitable[_T]]) -> _T:
         policy = retry.Policy(
+            limit=retry.LEDGER_WRITE,
             stop=retry.after_seconds(self.lake_config.commit_timeout, self._clock),
-            first=0.05,
-            longest=5.0,
             uniform=self._rng.uniform,
             failed=lambda state: self._meter.count("ledger_retries"),
         )

@@ -171,7 +171,7 @@ class Committer:
                         self._failing_since = self._turn_began
                     self._meter.count("committer_failures")
                     log.warning("commit failed: %s; trying again", error)
-                    await asyncio.sleep(retry.backoff(failures, first=0.2, longest=10.0, uniform=self._rng.uniform))
+                    await asyncio.sleep(retry.COMMITTER_TURN.pause(failures, self._rng.uniform))
         finally:
             beating.cancel()
             await asyncio.gather(beating, return_exceptions=True)
