@@ -27,6 +27,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from pcaplake.common.errors import Fatal, Retryable
+from pcaplake.lake.config import Creation
 from pcaplake.lake.dynamodb_table import Canceled, DynamoClient
 from pcaplake.lake.records import Capture, Manifest, Stage
 from pcaplake.lake.store.store import Store
@@ -67,7 +68,6 @@ from .dynamodb_lakes import find_lakes_at
 from .dynamodb_requests import LOST, MOST_ACTIONS, Requests, Step, gather_limited
 
 MOST_CAPTURES = MOST_ACTIONS - 2  # in one stage: the transaction also has its item and its pending item
-SHARDS = 8
 KEPT_SECONDS = 30 * 86_400  # until a flagged stage expires
 _KEYS = [("pk", "HASH", "S"), ("sk", "RANGE", "S")]
 
@@ -87,7 +87,7 @@ class DynamoLedger:
         store: Store,
         *,
         lake_id: str | None = None,
-        shards: int = SHARDS,
+        shards: int = Creation().shards,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.shards = shards

@@ -26,7 +26,7 @@ from pcaplake.ingest.captures.range_reader import FetchConfig
 from pcaplake.ingest.idle_memory import release_idle_memory
 from pcaplake.ingest.stager import StagerConfig
 from pcaplake.lake.lake import Lake
-from pcaplake.worker.service.queue.heartbeat import CAP, Heartbeats
+from pcaplake.worker.service.queue.heartbeat import Heartbeats
 
 from .message_stager import MessageStager, Returned
 from .notification import BadNotification, parse_notification
@@ -59,12 +59,12 @@ class ServiceConfig:
 
     threads: int
     receives: bool = True
-    max_inflight: int = 128
-    poll_wait: float = 20.0
-    visibility_cap: float = CAP
-    retry_first: float = 5.0
-    retry_most: float = 900.0
-    drain_timeout: float = 60.0
+    max_inflight: int
+    poll_wait: float
+    visibility_cap: float
+    retry_first: float
+    retry_most: float
+    drain_timeout: float
     fetch_config: FetchConfig | None = None
 
 
