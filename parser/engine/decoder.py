@@ -99,7 +99,7 @@ class Decoder:
         self._ahead, self._again = MORSEL_ROWS, 0  # packets of the next morsel, at most; packets that are walked again
         self.times = PacketTimes()
         self.drops: dict[int, int] = {}  # interface -> offset of the last packet before which packets were lost
-        self._walk = Walker(choose_walk(program), program, self.lut)
+        self._walk = Walker(choose_walk(program), program, program.with_lut(self.lut))
         self.learned = LearnedKeys(program, self.lut) if learns else None
         self.messages: MessageDecoder | None = None  # if the capture has pieces of messages
         self._reassembly_bytes = reassembly_bytes
