@@ -22,6 +22,7 @@ from pcaplake.worker.sample import files, frames
 from pcaplake.worker.sample.payloads import PayloadGenerator
 from pcaplake.worker.sample.sources import SOMEIP_PORT
 
+from .pcap_files import build_pcap_header, build_pcap_record
 from .senders import MILLISECOND, Bytes, Checksum, Clock, Number, Sender, Window, schedule
 
 PACKETS_A_SECOND = 10_000
@@ -201,7 +202,7 @@ class Mix:
 
     def build_record(self, sender: Sender) -> bytes:
         packet = files.Packet(0, sender.interface, sender.frame)
-        return files.build_enhanced_packet(packet) if self.suffix == "pcapng" else files.build_pcap_record(packet)
+        return files.build_enhanced_packet(packet) if self.suffix == "pcapng" else build_pcap_record(packet)
 
     def build_senders(self, rng: random.Random) -> list[Sender]:
         senders: list[Sender] = []
@@ -220,10 +221,10 @@ CAN_HEADER = files.build_section_header("pcaplake sample") + b"".join(
 )
 MIXES = {
     "a": Mix(suffix="pcapng", header=CAN_HEADER, shares={build_can_sender: 1.0}),
-    "b": Mix(suffix="pcap", header=files.build_pcap_header(1), shares={build_someip_sender: 1.0}),
+    "b": Mix(suffix="pcap", header=build_pcap_header(1), shares={build_someip_sender: 1.0}),
     "c": Mix(
         suffix="pcap",
-        header=files.build_pcap_header(1),
+        header=build_pcap_header(1),
         shares={
             build_tecmp_sender: 0.45,
             build_someip_sender: 0.30,

@@ -18,6 +18,7 @@ from pcaplake.worker.sample import files, frames
 from pcaplake.worker.sample.sources import SOMEIP_PORT
 
 from .cyclic import CAN_HEADER, RECORD_HEADER, TIME_AT
+from .pcap_files import build_pcap_header, build_pcap_record
 
 BLOCK_PACKETS = 100_000
 GAP_NS = (1_000, 200_000)  # the shortest and the longest time between two packets
@@ -137,8 +138,8 @@ class NoiseMix:
 
 NOISE_MIXES = {
     "a": NoiseMix(suffix="pcapng", draw=lambda traffic, _: traffic.draw_can_frame(), header=CAN_HEADER, interfaces=4),
-    "b": NoiseMix(suffix="pcap", draw=lambda traffic, _: traffic.draw_someip_datagram(), header=files.build_pcap_header(1)),
-    "c": NoiseMix(suffix="pcap", draw=TrafficGenerator.draw_mixed_frame, header=files.build_pcap_header(1)),
+    "b": NoiseMix(suffix="pcap", draw=lambda traffic, _: traffic.draw_someip_datagram(), header=build_pcap_header(1)),
+    "c": NoiseMix(suffix="pcap", draw=TrafficGenerator.draw_mixed_frame, header=build_pcap_header(1)),
 }  # fmt: skip
 
 
@@ -186,7 +187,7 @@ def _draw_block(mix: NoiseMix, seed: str, start_ns: int, end_ns: int) -> _Block:
         interface = int(traffic.random.random() * mix.interfaces)
         known = len(traffic.bus_times)
         packet = files.Packet(time_ns, interface, mix.draw(traffic, time_ns))
-        record = files.build_enhanced_packet(packet) if mix.suffix == "pcapng" else files.build_pcap_record(packet)
+        record = files.build_enhanced_packet(packet) if mix.suffix == "pcapng" else build_pcap_record(packet)
         if len(traffic.bus_times) > known:
             bus_at.extend(_entry_clock_offsets(packet.data, size + RECORD_HEADER[mix.suffix]))
         records.append(record)
