@@ -299,6 +299,7 @@ class DynamoLedger:
             if item.get("batch") != batch
         )
         if lost:
+            # Only stages of finished batches expire, so another leader has finished this one long ago.
             raise Retryable(f"stages expired while batch {batch} was being marked")
         if live:
             await self._reclaim_captures(scope, manifest)
@@ -328,6 +329,7 @@ class DynamoLedger:
         """Take a capture from a stage after displacing it, and return the step if another process changed the capture
         meanwhile.
         """
+        # In this order: if only the capture were taken, the other stage would still be composed, and its rows would come twice.
         await self._requests.write_item(displace_stage_action(scope, holder))
         taking = put_action(capture_attributes(scope, capture, stage_id), "#stage_id = :holder", {"holder": holder})
         now = await self._requests.write_item(taking)

@@ -180,6 +180,7 @@ class Requests:
                 for step in steps:
                     start, end = end, end + len(step.actions)
                     (lost if LOST in codes[start:end] else kept).append(step)
+                # DynamoDB undoes the whole transaction. The steps whose conditions hold are repeated without those that failed.
                 steps = kept
         return lost
 
