@@ -107,5 +107,5 @@ class Walker:
         return self.go_on(data, end, root, late, clocks, state, room)
 
     def go_on(self, data: Any, end: int, root: int, late: int, clocks: Any, state: Any, room: ScratchBuffers) -> int:
-        """The same, but what was found before stays."""
+        """As `__call__`, but the rows that were found before stay."""
         return self.kernel(data, end, root, late, self.arguments, clocks, state, room.result, room.memory)
