@@ -14,10 +14,10 @@ import pyarrow as pa
 from pcaplake.common import retry
 from pcaplake.common.errors import Fatal, OutcomeUnknown, Retryable
 from pcaplake.common.runtime import Runtime
+from pcaplake.lake.commit.capture_source import NullSource, Source
 from pcaplake.lake.commit.committer import FLUSH_POLL_SECONDS, Committer
 from pcaplake.lake.commit.history import find_lost_tables
 from pcaplake.lake.commit.overwrite import begin_generation, check_overwrite, reserve_generation
-from pcaplake.lake.commit.source import NullSource, Source
 from pcaplake.lake.ledger.sqlite import SqliteLedger
 from pcaplake.lake.staging.window import NewSink, Window
 

@@ -12,8 +12,8 @@ from pcaplake.lake.records import Stage
 from pcaplake.lake.staging.stage_files import StageFiles
 
 from . import losses
+from .capture_source import FilesMissing, ReadDifferently, Source
 from .progress import Progress
-from .source import FilesMissing, ReadDifferently, Source
 
 log = logging.getLogger(__name__)
 

@@ -29,6 +29,7 @@ from pcaplake.lake.records import Manifest
 from pcaplake.lake.staging.stage_files import StageFiles
 
 from .blocked_tables import BlockedTables
+from .capture_source import Source
 from .checkpoints import CheckpointScheduler
 from .committable_files import CommittableFiles
 from .compose import Composer
@@ -37,7 +38,6 @@ from .lease import Leadership
 from .manifests import Manifests
 from .progress import Progress
 from .recovery import Recovery
-from .source import Source
 from .table_commits import TableCommits
 
 FLUSH_POLL_SECONDS = 0.02

@@ -14,13 +14,13 @@ from pcaplake.lake.lake_parts import LakeParts
 from pcaplake.lake.records import Manifest
 
 from .blocked_tables import BlockedTables
+from .capture_source import FilesMissing
 from .checkpoints import CheckpointScheduler
 from .committable_files import CommittableFiles
 from .history import APP_ID
 from .manifests import Manifests
 from .overwrite import opening_transaction
 from .progress import Progress
-from .source import FilesMissing
 
 
 class TableCommits:

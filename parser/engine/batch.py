@@ -19,7 +19,7 @@ from .kernel_arguments import Columns, KnownTexts, SourceRows, TextMemory
 from .kernels import columns, encoding, key_columns, payloads, shapes, text_codes
 from .kernels.raw_memory import SLACK
 from .layout import SPARE_ROWS, Layout
-from .objects import Bytes, MessageObjects, Spans
+from .message_objects import Bytes, MessageObjects, Spans
 from .scratch import ScratchBuffers
 from .sources import BODIES, KEY_COLUMNS
 from .texts import Formatter

@@ -20,8 +20,8 @@ from .kernels import encoding, walk
 from .key_spaces import BIG_ENDIAN, INTERFACE, LINKTYPE
 from .layer import Layer
 from .learned_keys import MOST_LEARNED, TOO_MANY_PORTS, Key, LearnedKeys
+from .message_objects import TOO_MUCH_REPEATED, Bytes, Spans, measure_object_spans
 from .messages import Fault, MessageDecoder
-from .objects import TOO_MUCH_REPEATED, Bytes, Spans, measure_object_spans
 from .open_batches import OpenBatches
 from .open_requests import OpenRequests
 from .packet_times import MAX_DATES, PacketTimes, PacketValues
