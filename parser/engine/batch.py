@@ -137,8 +137,8 @@ class BatchBuilder:
             common = data, count, base, m, n_shapes, SourceRows(rows, morsel.packets, ordinals, *grouped)
             if len(numbers):
                 columns.fill_number_columns(*common, numbers, cases, self.columns, scratch.todo, scratch.columns_of_all)
-            for plan in texts:
-                self._fill_text_columns(common, plan, cases, scratch.text_memory)
+            if len(texts):
+                self._fill_text_columns(common, texts, cases, scratch.text_memory)
             for name, (first, last, term) in source.runs.items():
                 if name in layout.wanted:
                     self._append_stacked_values(data, name, rows, count, m, (first, last), term)
@@ -159,18 +159,19 @@ class BatchBuilder:
         self.n += m
 
     def _fill_text_columns(
-        self, common: tuple[Bytes, int, int, int, int, SourceRows], plan: Any, cases: Any, memory: TextMemory
+        self, common: tuple[Bytes, int, int, int, int, SourceRows], texts: Any, cases: Any, memory: TextMemory
     ) -> None:
-        column = int(plan[encoding.K_COLUMN])
-        if column not in self.known:
-            values = np.zeros((KNOWN_TEXTS, 3), np.int64)
-            self.known[column] = KnownTexts(values, np.full(4 * KNOWN_TEXTS, -1, np.int32))
-        while not text_codes.fill_text_codes(*common, plan, cases, self.columns, memory, self.known[column]):
-            values = self.known[column].values
-            wider = np.zeros((4 * len(values), 3), np.int64)
-            wider[: len(values)] = values
-            self.known[column] = KnownTexts(wider, np.empty(16 * len(values), np.int32))
-            text_codes.rehash_known_values(self.known[column])
+        for plan in texts:
+            column = int(plan[encoding.K_COLUMN])
+            if column not in self.known:
+                values = np.zeros((KNOWN_TEXTS, 3), np.int64)
+                self.known[column] = KnownTexts(values, np.full(4 * KNOWN_TEXTS, -1, np.int32))
+            while not text_codes.fill_text_codes(*common, plan, cases, self.columns, memory, self.known[column]):
+                values = self.known[column].values
+                wider = np.zeros((4 * len(values), 3), np.int64)
+                wider[: len(values)] = values
+                self.known[column] = KnownTexts(wider, np.empty(16 * len(values), np.int32))
+                text_codes.rehash_known_values(self.known[column])
 
     def _keep_comments(self, ordinals: Any, comments: Mapping[int, str]) -> None:
         for row in np.flatnonzero(np.isin(ordinals, list(comments))).tolist():
