@@ -145,7 +145,9 @@ docs: setup ## generate the pages and chart files that come from the code
 	$(BIN)/python -m tools.metrics_page > docs/metrics.md
 	$(BIN)/python -m tools.data_dictionary > docs/tables.md
 	$(BIN)/python -m tools.protocols_page > docs/protocols.md
+	$(BIN)/python -m tools.retries_page > docs/retries.md
 	$(BIN)/python -m tools.chart
+	$(BIN)/python -m tools.terraform
 
 images: ## build both container images with docker buildx (REGISTRY=host/path, PUSH=--push, PLATFORMS=linux/amd64,linux/arm64)
 	docker buildx build --target worker --tag $(REGISTRY)pcaplake:$(VERSION) $(PLATFORM) $(PUSH) .

@@ -25,9 +25,9 @@ import pyarrow as pa
 from pcaplake.lake.parquet import ParquetSink
 from pcaplake.parser import TABLES, open_capture
 from pcaplake.parser.capture.reader import DECODED
-from pcaplake.worker import sample
 
 from .ingest import list_captures
+from .mixes import write_captures
 
 RECORDED = Path(__file__).with_suffix(".json")
 SECONDS = {"a": 4.0, "b": 4.0, "c": 4.0, "noise": 4.0, "drive": 20.0}  # of traffic, by mix
@@ -79,10 +79,10 @@ def count_capture(path: Path, profile: Path) -> Counts:
 def count_samples(folder: Path) -> dict[str, Counts]:
     """The counts of a sample of each mix: `a`, `noise-b`, ... -> counts."""
     found: dict[str, Counts] = {}
-    *small, profile = sample.write_sample_captures(folder / "first", "drive", 0.05, vehicles=1)
+    *small, profile = write_captures(folder / "first", "drive", 0.05, vehicles=1)
     count_capture(small[0], profile)  # imports what is imported on first use
     for mix, seconds in SECONDS.items():
-        *_, profile = sample.write_sample_captures(folder / mix, mix, seconds, vehicles=1)
+        *_, profile = write_captures(folder / mix, mix, seconds, vehicles=1)
         for name, path in list_captures(folder / mix).items():
             found[name] = count_capture(path, profile)
     return found

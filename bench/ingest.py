@@ -30,12 +30,12 @@ import pyarrow as pa
 from pcaplake.lake.parquet import ParquetSink
 from pcaplake.parser import TABLES, open_capture
 from pcaplake.parser.capture.reader import DECODED
-from pcaplake.worker import sample
 
+from .mixes import write_captures
 from .peers import measure_dpkt_loop, measure_tshark_fields
 
 PEER_PACKETS = 40_000
-SAMPLE_VERSION = "2026-11-27"  # in the names of generated captures: change it if `pcaplake sample` draws something else
+SAMPLE_VERSION = "2026-11-27"  # in the names of generated captures: change it if they are drawn in another way
 MINIMUM, GOAL = 2.45, 4.9  # million rows a second
 
 
@@ -44,9 +44,9 @@ def make_captures(folder: Path, mix: str, megabytes: int, vehicles: int = 1) -> 
     out = folder / f"{mix}-{megabytes}x{vehicles}-{SAMPLE_VERSION}"
     if not (out / "profile.yaml").exists():
         print(f"making {out} ...", file=sys.stderr)
-        *probes, _ = sample.write_sample_captures(folder / "probe", mix, 1.0)
+        *probes, _ = write_captures(folder / "probe", mix, 1.0)
         second = sum(path.stat().st_size for path in probes) / len(probes) / 1e6
-        sample.write_sample_captures(out, mix, megabytes / second, vehicles)
+        write_captures(out, mix, megabytes / second, vehicles)
     return out
 
 
@@ -130,7 +130,7 @@ def main() -> None:
 
 
 def report_ingest_rates(options: argparse.Namespace, scratch: Path) -> None:
-    sample.write_sample_captures(options.folder / "small", "c", 0.05)
+    write_captures(options.folder / "small", "c", 0.05)
     starts = [measure_ingest(options.folder / "small", scratch / "lake")["cpu_seconds"] for _ in range(options.runs)]
     print(f"a process that reads 120 kB: {min(starts):.2f} s of CPU, which every run below includes")
     print("\nM rows/s per core: best (median, worst) of", options.runs)

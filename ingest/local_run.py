@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 
 from pcaplake.common.errors import Fatal, Retryable
 from pcaplake.common.plain_text import counted
+from pcaplake.common.retry import CAPTURE_FILE
 from pcaplake.ingest.captures.discovery import counts_by_name
 from pcaplake.ingest.captures.range_reader import FetchConfig
 from pcaplake.ingest.captures.reference import ObjectRef, reference_from_capture
@@ -33,7 +34,6 @@ from .restage import is_lake_failure, restage_captures
 from .stage_sightings import see_contents
 from .stager import CaptureStager, Outcome, Request, Result, StagerConfig
 
-ATTEMPTS = 2  # of a capture that cannot be read
 OPEN_CAPTURES = 2  # for each thread: one is being read, and the next is ready
 EARLIER = "in an earlier run; the table quarantine has the reason"
 log = logging.getLogger(__name__)
@@ -327,7 +327,7 @@ class Ingest:
     def _count_failure(self, ref: ObjectRef, error: Exception | None) -> bool:
         """Count a capture that cannot be read; False if it waits for another attempt, with the content that it has then."""
         self._attempts[ref.uri] += 1
-        if self._attempts[ref.uri] < ATTEMPTS:
+        if self._attempts[ref.uri] < CAPTURE_FILE.attempts:
             self._waiting.append(replace(ref, etag=None, event_time=None))
             return False
         self.tally.total += not counts_by_name(ref)

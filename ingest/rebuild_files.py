@@ -22,7 +22,7 @@ from pcaplake.ingest.captures.objects import Changed, Gone
 from pcaplake.ingest.captures.range_reader import Budget, FetchConfig
 from pcaplake.ingest.captures.reference import reference_from_capture
 from pcaplake.ingest.captures.source import CaptureFile, Sources, is_readable_again, require_same_content
-from pcaplake.lake.commit.source import ReadDifferently
+from pcaplake.lake.commit.capture_source import ReadDifferently
 from pcaplake.lake.delta import AddFile
 from pcaplake.lake.lake import Lake
 from pcaplake.lake.records import SIGHTINGS, Capture, Stage

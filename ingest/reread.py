@@ -96,8 +96,10 @@ class Rereader:
         """Swap the rows of captures that are committed to every table. Raises as `RowSwapper.swap`."""
         generation = self.lake.generation
         await delete_outdated_notes(self.lake.store, generation)
+        # Notes of runs that were killed: their captures may have new rows in some tables only, until a run swaps them in all.
         notes = await read_notes(self.lake.store, generation)
         items = await self.lake.find_captures([capture.capture_id for capture in captures])
+        # A capture that is staged and not committed has no rows to swap; its stage will add those of the decoding that staged it.
         ready = [item for item in items.values() if item.state == COMMITTED]
         batches = {item.capture.capture_id: item.batch or 0 for item in ready}
         with ThreadPoolExecutor(self.threads, thread_name_prefix="reread") as pool:
@@ -115,6 +117,8 @@ class Rereader:
     async def _swap(self, stages: Sequence[Stage], batches: Mapping[str, int], generation: int) -> None:
         lake, step, folder = self.lake, self.lake.runtime.step, f"{FOLDER}/{uuid.uuid4().hex}"
         fence = SwapFence(lake.store, lake.log, generation)
+        # An overwrite or another swap that has begun since the captures were chosen would be undone by this one: the fence makes
+        # the transactions of these tables fail then.
         await fence.begin()
         step("before reread")
         # from here on, some tables may have the new rows and others the old ones
@@ -128,6 +132,8 @@ class Rereader:
             batches=batches,
             runtime=lake.runtime,
         )
+        # `captures` says with which profile and version a capture was read. As the last table, it says so only when all have the
+        # new rows, so a run that was killed is repeated.
         for table in CAPTURES_LAST:
             adds = [add for stage in stages for add in stage.adds.get(table, ())]
             await swapper.swap(table, SCHEMAS[table], adds)

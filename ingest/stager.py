@@ -21,6 +21,7 @@ from pcaplake.common.batched import Batched
 from pcaplake.common.errors import Fatal, Retryable
 from pcaplake.common.log_context import bind_log_context
 from pcaplake.common.meter import SILENT, Meter
+from pcaplake.common.retry import CAPTURE_READ
 from pcaplake.common.traces import span
 from pcaplake.ingest.captures.objects import Changed, Gone, Refused, Unavailable
 from pcaplake.ingest.captures.range_reader import Budget, FetchConfig
@@ -37,8 +38,6 @@ from .pipeline import OK, QUARANTINED, Reader
 
 log = logging.getLogger(__name__)
 _T = TypeVar("_T")
-
-ATTEMPTS = 3  # of one capture
 
 
 class Outcome(Enum):
@@ -74,15 +73,15 @@ class StagerConfig:
     """How captures are opened, and when a capture that failed is read again.
 
     `threads`: number of decoder threads. `budget`: limit on the bytes of objects in memory. `max_open`: most captures that
-    are open and not yet decoded; None: limited by the budget only. `failure_pause`: returns the seconds to wait before a
-    capture is read again, from the number of its failures; None: a failure is raised at once.
+    are open and not yet decoded; None: limited by the budget only. `rereads`: a capture that cannot be read is read
+    again; False: the error is raised at once.
     """
 
     threads: int
     budget: Budget | None = None
     fetch_config: FetchConfig | None = None
     max_open: int | None = None
-    failure_pause: Callable[[int], float] | None = None
+    rereads: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,27 +138,34 @@ class CaptureStager:
         Raises Fatal if a lake cannot be used, Unavailable if the capture cannot be read now (Refused if its store denies
         it), Retryable if the lake cannot be written now, and everything that the decoder raises.
         """
-        failures, ref = 0, request.ref
-        while True:
+        ref, failed = request.ref, False
+        for attempt in CAPTURE_READ.rounds:
+            if not request.wanted():
+                return Result(outcome=Outcome.STOPPED)
             try:
-                return await self._resolve_and_stage(request, alone=request.alone or failures > 0)
+                # a capture that was lost with its window may share one again, once: another capture failed
+                alone = request.alone or failed or attempt > 2
+                result = await self._resolve_and_stage(request, alone=alone)
+                if result is not None:
+                    return result
             # rule: only a capture that is gone or has changed needs no rows
             except (Gone, Changed) as error:
                 return Result(outcome=Outcome.GONE, why=error)
             except Fatal:
                 raise
             except Exception as error:
-                failures += 1
-                if self._config.failure_pause is None or failures == ATTEMPTS:
+                failed = True
+                if not self._config.rereads or attempt == CAPTURE_READ.attempts:
                     raise
                 log.warning("%s: %r; reading it again", ref.uri, error)
-                await asyncio.sleep(self._config.failure_pause(failures))
+                await asyncio.sleep(CAPTURE_READ.pause(attempt))
             finally:
                 await self.decode_pool.notify_changed()  # windows may be waiting for it
+        raise Retryable(f"{ref.uri}: it was read {CAPTURE_READ.attempts} times and could not be staged")
 
-    async def _resolve_and_stage(self, request: Request, *, alone: bool) -> Result:
+    async def _resolve_and_stage(self, request: Request, *, alone: bool) -> Result | None:
         if not is_remote_uri(request.ref.uri):
-            return await self._retry_until_staged(request, request.ref, alone=alone)
+            return await self._attempt_staging(request, request.ref, alone=alone)
         with _translate_source_errors():
             ref = await self._sources.resolve_reference(request.ref)
         key = request.lake, capture_from_reference(ref).capture_id
@@ -170,20 +176,10 @@ class CaptureStager:
         running = self._running[key] = asyncio.get_running_loop().create_future()
         try:
             with span("capture", uri=ref.uri, size=ref.size, lake=request.lake.store.uri):
-                return await self._retry_until_staged(request, ref, alone=alone)
+                return await self._attempt_staging(request, ref, alone=alone)
         finally:
             del self._running[key]
             running.set_result(None)
-
-    async def _retry_until_staged(self, request: Request, ref: ObjectRef, *, alone: bool) -> Result:
-        for attempt in range(ATTEMPTS):
-            if not request.wanted():
-                return Result(outcome=Outcome.STOPPED)
-            # a capture that was lost with its window may share one again: another capture failed
-            result = await self._attempt_staging(request, ref, alone=alone or attempt > 1)
-            if result is not None:
-                return result
-        raise Retryable(f"{ref.uri}: it was read {ATTEMPTS} times and could not be staged")
 
     async def _attempt_staging(self, request: Request, ref: ObjectRef, *, alone: bool) -> Result | None:
         """Read a capture once; None if it must be read again."""

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 import pyarrow as pa
 
 MIB = 1024 * 1024
+BATCH_FLUSH_INTERVAL: Final = 60.0
+"""Seconds that a window stays open in programs that read what there is and end: nobody waits for its rows, so files may be
+larger than those of a service (`LakeConfig.flush_interval`)."""
+FLEET_LEASE_TIMEOUT: Final = 10.0
+"""Seconds after which a leader whose heartbeat stops is replaced, where each look at the lease is a paid request."""
 
 
 def table_partition_columns(schema: pa.Schema, columns: Sequence[str]) -> tuple[str, ...]:

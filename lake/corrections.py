@@ -22,6 +22,7 @@ from typing import Final
 import pyarrow as pa
 
 from pcaplake.common.errors import Fatal, PcaplakeError, Retryable
+from pcaplake.common.retry import ROW_SWAP
 
 from .delta.actions import AddFile, Metadata, encode_path
 from .delta.checkpoint_reader import read_batches, read_footer
@@ -45,7 +46,6 @@ from .store.store import Store, is_nameable
 OPERATION: Final = "COMPUTE STATS"
 _FILES_AT_ONCE: Final = 1_000  # in one version
 _READ_AT_ONCE: Final = 4
-_ATTEMPTS: Final = 5
 log = logging.getLogger(__name__)
 _OLD_UNSAFE: Final = re.compile(r"[^A-Za-z0-9=_.-]")
 
@@ -106,7 +106,7 @@ class FileCorrector:
         Retryable if one is missing, or if other writers change the same files in every attempt.
         """
         corrected = 0
-        for _ in range(_ATTEMPTS):
+        for _ in ROW_SWAP.rounds:
             state = await read_log_state(self.store, table)
             if state.metadata is None:
                 return corrected
@@ -121,7 +121,7 @@ class FileCorrector:
                 log.info("%s; reading the table again", conflict)
             else:
                 return corrected
-        raise Retryable(f"{table}: other programs changed the same files in {_ATTEMPTS} attempts; run it again")
+        raise Retryable(f"{table}: other programs changed the same files in {ROW_SWAP.attempts} attempts; run it again")
 
     async def _correct_files(self, table: str, state: LogState, expectations: FileExpectations) -> AsyncIterator[int]:
         """The number of files in each version. Raises SwapConflict."""

@@ -25,7 +25,6 @@ from pcaplake.common.batched import Batched
 from pcaplake.common.errors import Fatal, NotAllowed, OutcomeUnknown, PcaplakeError, Retryable
 from pcaplake.common.meter import SILENT, Meter
 
-_ATTEMPTS = 3  # of one call
 _READS = ("Get", "Query", "Scan", "BatchGet", "TransactGet", "Describe", "List")
 _THROTTLED = frozenset(
     {
@@ -135,7 +134,7 @@ class DynamoClient:
             unknown = unknown or isinstance(state.outcome.exception(), OutcomeUnknown)
             self.meter.count("request_failures", service="dynamodb", operation=operation)
 
-        policy = retry.Policy(stop=retry.after_attempts(_ATTEMPTS), first=0.1, longest=0.2, failed=note_failure)
+        policy = retry.Policy(limit=retry.DYNAMODB_REQUEST, failed=note_failure)
         try:
             return await policy.run(partial(self._send_request, operation, arguments))
         except Retryable as error:

@@ -27,6 +27,7 @@ FORMAT = 1
 LAKE_JSON = "_pcaplake/lake.json"
 LEDGER_FILE = "_pcaplake/ledger.sqlite"
 LOG_STORE = "put-if-absent"
+UNSHARDED = 1  # shards of a ledger that is no DynamoDB table
 _TRIES = 5
 
 
@@ -90,7 +91,7 @@ async def open_identity(
     ledger: Ledger,
     *,
     partition_columns: tuple[str, ...] | None = None,
-    shards: int = 1,
+    shards: int = UNSHARDED,
     log_store: str = LOG_STORE,
 ) -> Identity:
     """Read lake.json, or create it. Raises Fatal if the ledger or the log store does not belong to the lake.

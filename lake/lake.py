@@ -14,10 +14,10 @@ import pyarrow as pa
 from pcaplake.common import retry
 from pcaplake.common.errors import Fatal, OutcomeUnknown, Retryable
 from pcaplake.common.runtime import Runtime
+from pcaplake.lake.commit.capture_source import NullSource, Source
 from pcaplake.lake.commit.committer import FLUSH_POLL_SECONDS, Committer
 from pcaplake.lake.commit.history import find_lost_tables
 from pcaplake.lake.commit.overwrite import begin_generation, check_overwrite, reserve_generation
-from pcaplake.lake.commit.source import NullSource, Source
 from pcaplake.lake.ledger.sqlite import SqliteLedger
 from pcaplake.lake.staging.window import NewSink, Window
 
@@ -290,9 +290,8 @@ class Lake:
 
     async def _retry_until_timeout(self, request: Callable[[], Awaitable[_T]]) -> _T:
         policy = retry.Policy(
+            limit=retry.LEDGER_WRITE,
             stop=retry.after_seconds(self.lake_config.commit_timeout, self._clock),
-            first=0.05,
-            longest=5.0,
             uniform=self._rng.uniform,
             failed=lambda state: self._meter.count("ledger_retries"),
         )

@@ -137,7 +137,7 @@ async def _read_captures_of_batches(store: Store, table: str, batches: range) ->
 
 
 async def _select_committed(ledger: Ledger, generation: int, capture_ids: Collection[str]) -> list[str]:
-    """Those that the ledger has in every table."""
+    """The captures whose batch is in every table, according to the ledger."""
     ids, committed = sorted(capture_ids), list[str]()
     for start in range(0, len(ids), _ASKED):
         items = await ledger.get_capture_items(generation, ids[start : start + _ASKED])

@@ -68,7 +68,7 @@ async def open_lake_parts(
             store,
             opened,
             partition_columns=creation.partition_columns,
-            shards=1 if shared_tables is None else creation.shards,
+            shards=identity.UNSHARDED if shared_tables is None else creation.shards,
             log_store=log_store_kind,
         )
         if lake_config.commits:

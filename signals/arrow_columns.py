@@ -27,7 +27,7 @@ class TextDictionary:
         return np.array([self.encode_text(text) for text in texts], np.int32)
 
     def to_arrow_array(self) -> pa.Array:
-        """The texts, by code."""
+        """string: the text with code i at index i."""
         return pa.array(list(self._known), pa.string())
 
 

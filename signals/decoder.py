@@ -25,7 +25,7 @@ FRAMES_AT_ONCE: Final = 131_072
 ROWS_AT_ONCE: Final = 500_000
 """Rows of signals that are decoded at once."""
 BYTES_AT_ONCE: Final = 128 << 20
-"""Of frames that are joined."""
+"""Bytes of small batches of frames that are joined and decoded at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

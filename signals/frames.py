@@ -214,7 +214,7 @@ def _plain_ids(kind: Kind) -> Callable[[pa.RecordBatch], tuple[pa.Array, pa.Arra
 
 
 def _j1939_ids(frames: pa.RecordBatch) -> tuple[pa.Array, pa.Array, NDArray[Any]]:
-    """Of messages of several frames: the others are in `can_frames`."""
+    """Identifiers of J1939 messages that have several frames; messages of one frame are in `can_frames`."""
     names = ("priority", "pgn", "source_address", "destination_address")
     fields = [_to_numpy(pc.fill_null(frames.column(name), 0).cast(pa.int64())) for name in names]
     is_group = pc.fill_null(pc.less(frames.column("pgn"), 1 << 18), False)

@@ -110,10 +110,10 @@ def message_of(
         database=database,
         schedule=schedule,
     )
-    return _fill(empty, placed, (f"{name}_selector{n}" for n in itertools.count(1)))
+    return _build_message(empty, placed, (f"{name}_selector{n}" for n in itertools.count(1)))
 
 
-def _fill(empty: Message, placed: Sequence[PduInFrame], selectors: Iterator[str]) -> Message:
+def _build_message(empty: Message, placed: Sequence[PduInFrame], selectors: Iterator[str]) -> Message:
     """A message with its signals. `selectors`: names for those that have none."""
     declarations = _Declarations(empty.name, selectors, placed)
     declared = [one for each in placed for one in declarations.of_placed(each)]
@@ -139,7 +139,9 @@ def _container_in(
     contained = tuple(
         (
             header_id,
-            _fill(replace(frame, name=one.name, length=one.length, contained=True), [PduInFrame(pdu=one)], selectors),
+            _build_message(
+                replace(frame, name=one.name, length=one.length, contained=True), [PduInFrame(pdu=one)], selectors
+            ),
         )
         for header_id, one in headers.contained
     )

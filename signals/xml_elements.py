@@ -95,9 +95,9 @@ def read_elements(path: Path, wanted: Collection[str]) -> Iterator[ParsedElement
     with path.open("rb") as file:
         while chunk := file.read(_CHUNK):
             reader.feed(chunk, final=False)
-            yield from reader.take()
+            yield from reader.take_finished_elements()
         reader.feed(b"", final=True)
-    yield from reader.take()
+    yield from reader.take_finished_elements()
 
 
 def read_root(path: Path) -> tuple[str | None, str | None]:
@@ -144,7 +144,7 @@ class _ElementReader:
                 f"{self._where()}; export it again from the program that wrote it"
             ) from error
 
-    def take(self) -> list[ParsedElement]:
+    def take_finished_elements(self) -> list[ParsedElement]:
         ready, self._ready = self._ready, []
         return ready
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from pcaplake.worker import sample
+from bench import mixes
 from tests.worker import lakes
 
 
@@ -23,7 +23,7 @@ class Drive:
 
 def ingested(root: Path, mix: str, seconds: float, *, vehicles: int) -> Drive:
     """A sample of this mix, and a lake of it."""
-    *captures, profile = sample.write_sample_captures(root / "drive", mix, seconds, vehicles=vehicles, seed=5)
+    *captures, profile = mixes.write_captures(root / "drive", mix, seconds, vehicles=vehicles, seed=5)
     profile = profile.rename(root / "profile.yaml")
     code, result = lakes.ingest([root / "drive"], root / "lake", root / "log", profile=str(profile))
     assert code == 0, (root / "log").read_text()

@@ -57,7 +57,7 @@ def build_values_schema() -> dict[str, Any]:
     fields = FleetSettings.model_json_schema()["properties"]
     texts = {name: text for name, _, _, text in list_settings()}
     properties = {}
-    for name in FleetSettings.model_fields:
+    for name in texts:
         allowed = _allowed_values_schema(name, fields[name])
         if name not in GIVEN:
             allowed = {"anyOf": [*allowed.pop("anyOf", [allowed]), {"type": "null"}]}

@@ -26,6 +26,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from bench.mixes import write_captures
 from pcaplake.parser import TABLES, open_capture
 from pcaplake.parser.capture.reader import DECODED
 from tools.local.engines import LOOPBACK
@@ -168,9 +169,7 @@ def run_fleet_demo(env: dict[str, str]) -> int:
     for bucket in (RAW, LAKE.split("/")[2]):
         s3.create_bucket(Bucket=bucket)
     print_progress(f"generating {CAPTURES} captures")
-    run_pcaplake(
-        "sample", str(FOLDER / "drive"), "--mix", "c", "--seconds", str(SECONDS), "--vehicles", str(CAPTURES), env=env
-    )
+    write_captures(FOLDER / "drive", "c", SECONDS, CAPTURES)
     paths = sorted((FOLDER / "drive").glob("*/*.pcap"))
     expected_rows = count_expected_rows(paths)
     config, policies = write_settings_file(threads=1), FOLDER / "policies.txt"

@@ -32,7 +32,7 @@ class Decode(Protocol):
 
 
 class Checks:
-    """Those of one run. Call `check` when the frames are followed."""
+    """The checks of one run. Call `check` when the frames are followed."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class Checks:
         self._runtime.step(f"after {output.layout.table}.replace")
 
     async def _find_all_days(self, output: Output) -> Touched:
-        """Of the table, and of the frames that are followed."""
+        """The days of the table, and those of the frames that are followed."""
         touched = Touched()
         days = [file.partition_values.get("date") for file in (await output.read_snapshot()).files.live.values()]
         for day in set(days):

@@ -20,6 +20,7 @@ from typing import Final
 import pyarrow.compute as pc
 
 from pcaplake.common.errors import Fatal, Retryable
+from pcaplake.common.retry import ROW_SWAP
 from pcaplake.lake.delta.actions import AddFile, Txn
 from pcaplake.lake.delta.commit_content import Swap
 from pcaplake.lake.delta.errors import SwapConflict, TransactionConflict
@@ -42,7 +43,6 @@ from .state import OTHER_RUN
 RUN_APP: Final = "pcaplake-signals"
 """The application whose transactions number the runs."""
 _CHECKPOINT_VERSIONS: Final = 100
-_SWAP_ATTEMPTS: Final = 5
 log = logging.getLogger(__name__)
 
 
@@ -141,7 +141,7 @@ class Output:
         programs change the same files in each attempt.
         """
         assert self._writer is not None
-        for attempt in range(1, _SWAP_ATTEMPTS + 1):
+        for attempt in ROW_SWAP.rounds:
             snapshot = await self.read_snapshot()
             removed, kept = await self._writer.copy_other_rows(self.layout.table, snapshot, wanted, columns)
             if not removed and not adds:
@@ -151,7 +151,7 @@ class Output:
             try:
                 await self._swap(snapshot, removed, [*adds, *kept], txns)
             except SwapConflict as conflict:
-                if attempt == _SWAP_ATTEMPTS:
+                if attempt == ROW_SWAP.attempts:
                     raise
                 log.info("%s; reading the table again", conflict)
             else:

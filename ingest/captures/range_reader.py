@@ -86,9 +86,9 @@ class FetchConfig:
 
     chunk_bytes: int = 8 << 20
     ahead: int = 4
-    attempts: int = 5
-    first_pause: float = 0.2
-    longest_pause: float = 5.0
+    attempts: int = retry.CAPTURE_RANGE.attempts
+    first_pause: float = retry.CAPTURE_RANGE.first
+    longest_pause: float = retry.CAPTURE_RANGE.longest
     eager: bool = True
     meter: Meter = SILENT
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep

@@ -74,6 +74,7 @@ class BlockedTables:
 
     async def check_tables(self, except_for: Collection[str]) -> None:
         """Check whether blocked tables can be written again. `except_for`: tables that a commit checks."""
+        # Without this, a table that gets no rows for hours would stay blocked, and the alert with it, although it was repaired.
         for table in self.select_due(self.reasons.keys() - except_for):
             if (why := await self._log.read_block_reason(table)) is not None:
                 self.block(table, why)

@@ -26,6 +26,7 @@ class CheckpointScheduler:
         """A commit made this version; start a checkpoint when one is due and none is running for the table."""
         before = self._versions.get(table, version - 1)
         self._versions[table] = version
+        # A commit of this process may pass several versions at once, because Spark and others commit between its own.
         if version // self._interval > before // self._interval and (
             table not in self.tasks or self.tasks[table].done()
         ):

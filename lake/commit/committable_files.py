@@ -12,8 +12,8 @@ from pcaplake.lake.records import Stage
 from pcaplake.lake.staging.stage_files import StageFiles
 
 from . import losses
+from .capture_source import FilesMissing, ReadDifferently, Source
 from .progress import Progress
-from .source import FilesMissing, ReadDifferently, Source
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +43,7 @@ class CommittableFiles:
                 raise TableBlocked(reason)
             return await self._files.copy_files(table, adds, now)
         gone = f"{table}: files_missing: {', '.join(missing)} of stage {stage.stage_id} are gone"
+        # Decoding a capture again can take minutes and leaves files behind, and with this program the result stays the same.
         if (otherwise := self._rebuilt_differently.get((stage.stage_id, table))) is not None:
             rebuilt, problem = None, f"{gone}, and {otherwise}"  # each attempt would leave orphan files
         else:
@@ -70,6 +71,7 @@ class CommittableFiles:
             or stage.written_at <= sees_since
         ):
             return True
+        # A table that never had a batch may have been dropped together with the files that wait for it.
         return self._progress.done.get(table, -1) < 0 and await self._log.read_version(table) < 0
 
     async def _rebuild_stage_files(self, stage: Stage, table: str, gone: str) -> tuple[Sequence[AddFile] | None, str]:

@@ -29,6 +29,7 @@ from pcaplake.lake.records import Manifest
 from pcaplake.lake.staging.stage_files import StageFiles
 
 from .blocked_tables import BlockedTables
+from .capture_source import Source
 from .checkpoints import CheckpointScheduler
 from .committable_files import CommittableFiles
 from .compose import Composer
@@ -37,7 +38,6 @@ from .lease import Leadership
 from .manifests import Manifests
 from .progress import Progress
 from .recovery import Recovery
-from .source import Source
 from .table_commits import TableCommits
 
 FLUSH_POLL_SECONDS = 0.02
@@ -171,11 +171,12 @@ class Committer:
                         self._failing_since = self._turn_began
                     self._meter.count("committer_failures")
                     log.warning("commit failed: %s; trying again", error)
-                    await asyncio.sleep(retry.backoff(failures, first=0.2, longest=10.0, uniform=self._rng.uniform))
+                    await asyncio.sleep(retry.COMMITTER_TURN.pause(failures, self._rng.uniform))
         finally:
             beating.cancel()
             await asyncio.gather(beating, return_exceptions=True)
             until = None if self.stop_timeout is None else asyncio.get_running_loop().time() + self.stop_timeout
+            # A checkpoint may take minutes on a large table. The next leader must not wait for it, so the lease goes first.
             await self._release_lease()  # before the checkpoints, which need no lease
             self._publish_gauges()
             await self.checkpoints.finish_or_cancel(until)
@@ -198,6 +199,7 @@ class Committer:
         waits, longest = self._has_waiting_stages, max(self._lake_config.max_batch_age, LONGEST_IDLE)
         if waits:
             longest = max(self._lake_config.max_batch_age - self._composer.oldest_wait_seconds, self._poll)
+        # New stages are polled for once more soon: if no other has come until then, the batch closes without waiting for its age.
         soon = self._progress.open or (waits and not self._waited)
         self._idle = self._poll if soon else min(1.5 * self._idle, longest, LONGEST_PAUSE)
         self._waited = waits
@@ -279,6 +281,8 @@ class Committer:
     # 3
     async def _persist_manifest(self, manifest: Manifest) -> bool:
         """Put the manifest and mark its stages. False: another leader put this batch; read that one instead."""
+        # If an answer is lost, nobody knows whether the manifest is there. The next turn then recovers, which reads it and marks
+        # its stages, instead of composing the same stages again.
         self._progress.batch = None  # until both steps are known to have happened
         with self._timed_step("commit.3a"):
             if not await self._manifests.put_if_absent(manifest):
@@ -310,6 +314,7 @@ class Committer:
                 store_now = await self._files.read_store_clock()
                 if self._progress.sees_since is None:
                     self._progress.sees_since = store_now
+                # Tables are independent: one that is slow or blocked must not keep new rows from the readers of the others.
                 results = await asyncio.gather(
                     *(self._table_commits.commit_table(table, store_now) for table in tables), return_exceptions=True
                 )
@@ -338,6 +343,7 @@ class Committer:
 
     def _log_committed_batch(self, manifest: Manifest) -> None:
         captures = [capture for stage in manifest.stages for capture in stage.captures if not capture.is_sighting]
+        # Only this process's own clock is used, so a batch that another leader composed has no duration.
         composed_at = self._composed_at.get(manifest.batch)
         # another leader may have finished batches before this one
         self._composed_at = {batch: at for batch, at in self._composed_at.items() if batch > manifest.batch}

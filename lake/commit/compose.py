@@ -91,6 +91,7 @@ class Composer:
             stages: list[Stage] = []
             returned: list[Stage] = []
             schemas: dict[str, Mapping[str, Any]] = {}
+            # The store's clock, because files of stages are as old as the store says, whichever machine wrote them.
             now = await self._files.read_store_clock()
             adds = 0
             while waiting and adds < most:
@@ -192,6 +193,7 @@ class Composer:
         ):
             await self._current.reload_generation()
             self._reloaded_at = self._clock()
+        # lake.json is an old copy. Batches of an older generation would bring back rows that an overwrite has replaced.
         if self._current.generation < last:
             raise Fatal(rolled_back_message(self._current.generation, f"the last batch is of generation {last}"))
         # rule: stages of an overwrite wait until it has begun
@@ -205,6 +207,7 @@ class Composer:
         grown = any(stage_id not in self._first_seen for stage_id in waiting)
         self._first_seen = {stage_id: self._first_seen.get(stage_id, now) for stage_id in waiting}
         oldest = min(self._first_seen.values())
+        # The files are not read yet: a stage has about one in each table.
         full = len(waiting) * len(tables) >= self._lake_config.max_batch_adds
         return flush_now or full or not grown or now - oldest >= self._lake_config.max_batch_age
 
@@ -225,6 +228,7 @@ class Composer:
         """Whether all captures that only this stage has can be read again. If not, it is held: returned, its rows would
         be lost.
         """
+        # A capture that meanwhile belongs to another stage gets its rows from there, so it need not be readable.
         others = await self._ledger.get_capture_items(
             stage.generation, [capture.capture_id for capture in stage.captures]
         )
@@ -236,6 +240,7 @@ class Composer:
         detail = ""
         try:
             lost = await self._unreadable(own) if own else ()
+        # Not knowing counts as lost: a held stage keeps its rows, and a returned one would give them up.
         except Exception as error:  # noqa: BLE001 -- an error of a capture holds this stage only
             lost, detail = own, f" ({str(error) or repr(error)})"
         # rule: a stage is returned only when its captures can be read again

@@ -71,6 +71,7 @@ class Leadership:
         """Take the lease if it is free or has stalled, and then call `on_taken`. Returns whether this process leads."""
         if self.is_leading:
             return True
+        # Clocks of machines differ, so only this one's is read: for how long the number has not changed.
         lease, now = await self._ledger.read_lease(), self._clock()
         if lease != self._seen:
             self._seen, self._seen_at = lease, now
@@ -98,6 +99,7 @@ class Leadership:
 
     async def _send_heartbeat(self) -> None:
         lease = await self._ledger.read_lease()
+        # This process may have been suspended for longer than the timeout. What it still commits does no harm.
         if lease.owner != self.owner or not await self._ledger.take_lease(lease, self.owner):
             self.is_leading = False
             log.info("leadership lost", extra={"lake": self._lake, "owner": self.owner, "leader": lease.owner})

@@ -32,6 +32,7 @@ async def rebuild_from_manifests(store: Store, ledger: Ledger) -> None:
     batch = head + 1
     while (manifest := await read_manifest(store, batch)) is not None:
         await ledger.mark_batch_stages(manifest, rebuild=True)
+        # A manifest records which batches every table had when it was composed, so the tables need not be asked.
         while manifest.head is not None and head < manifest.head:
             done = await read_manifest(store, head + 1)
             assert done is not None, "it was marked above"
@@ -67,6 +68,7 @@ async def _move_head_over_unrecorded_batches(store: Store, ledger: Ledger) -> No
             for name, tail in lacking.items()
             if tail is not None and APP_ID not in tail.txns and (await read_live_files(store, name, tail)).live
         ]
+        # Committing the batch to such a table could double its rows, passing over the batch could lose those of other tables.
         if without_txn and (len(without_txn) < len(lacking) or len(lacking) == len(names)):
             raise Fatal(
                 f"{', '.join(without_txn)}: it has rows and no transaction of {APP_ID}, so it may have batch {batch}, which "

@@ -34,8 +34,11 @@ class Recovery:
         """Read the state. When this fails, `Progress.batch` is None, and the next turn recovers again."""
         self._progress.batch = None
         done = await self._read_transactions(self._own_tables)
+        # The tables are read before head: a batch that another leader finishes in between is then above what was read, and is
+        # committed again without effect. In the other order, a table would seem to be ahead of the last manifest.
         head, marked = await self._ledger.read_head(), await self._ledger.read_watermark()
         last = await self._manifests.load(head) if head >= 0 else None
+        # Without it, a new batch could get a number that tables already have, and its rows would be left out.
         if head >= 0 and last is None:
             raise Fatal(lost_history_message(head, f"head is {head}, and its manifest is gone"))
         # rule: each manifest up to head names the batch that its tables must have

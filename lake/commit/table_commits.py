@@ -14,13 +14,13 @@ from pcaplake.lake.lake_parts import LakeParts
 from pcaplake.lake.records import Manifest
 
 from .blocked_tables import BlockedTables
+from .capture_source import FilesMissing
 from .checkpoints import CheckpointScheduler
 from .committable_files import CommittableFiles
 from .history import APP_ID
 from .manifests import Manifests
 from .overwrite import opening_transaction
 from .progress import Progress
-from .source import FilesMissing
 
 
 class TableCommits:
@@ -45,6 +45,7 @@ class TableCommits:
     async def commit_table(self, table: str, now: int) -> None:
         """Commit each batch that a table lacks, in order. A table that is blocked stops only itself."""
         try:
+            # Somebody may have restored the table since it was blocked, so what it has is read again and not taken from memory.
             if table in self._blocked.reasons or table in self._progress.tables_behind_head:
                 await self._reread_transaction(table, now)
             # rule: a table gets its batches in order
@@ -100,8 +101,11 @@ class TableCommits:
         for stage in manifest.stages:
             adds += await self._committable.find_committable_files(stage, table, now, opens=manifest.opens)
         schema = manifest.schemas.get(table)
+        # A batch that opens a generation also empties the tables for which it has no rows, even one that was dropped.
         if schema is None and await self._log.read_version(table) < 0 and not await self._create_dropped_table(table):
             return  # the batch has no rows for it, and it was never created
+        # The log store refuses a table whose `txn` is lower than it is known to have been: it was restored to an older version.
+        # A batch that opens a generation replaces every row, so it does not matter to it.
         after = -1 if manifest.opens else self._progress.least.get(table, -1)
         commit = await self._log.commit(
             table,

@@ -78,7 +78,7 @@ class Entry:
         return f"{self.version:020d}.json"
 
     def as_completed(self, now: float) -> Entry:
-        """The same entry, complete; `now`: epoch seconds."""
+        """A copy of the entry that is complete; `now`: epoch seconds."""
         return replace(self, complete=True, expires=int(now) + EXPIRES_AFTER)
 
     def to_item(self) -> dict[str, str | int]:

@@ -24,8 +24,6 @@ from .write_support import unsupported_reason
 
 T = TypeVar("T")
 
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 2.0  # seconds
-
 
 @dataclass(slots=True, kw_only=True)
 class TableCache:
@@ -132,9 +130,8 @@ class LogReader:
             self._meter.count("log_retries", table=table)
 
         policy = retry.Policy(
+            limit=retry.DELTA_LOG,
             stop=retry.after_seconds(self._timeout, self._clock),
-            first=_FIRST_PAUSE,
-            longest=_LONGEST_PAUSE,
             on=retry_if_exception(_is_transient) | retry_if_result(lambda result: result is None),
             uniform=self._rng.uniform,
             failed=note_failure,

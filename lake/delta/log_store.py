@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from pcaplake.common.errors import PcaplakeError
 from pcaplake.common.runtime import Runtime
+from pcaplake.lake.config import LakeConfig
 from pcaplake.lake.store.store import Store
 
 from . import checkpoint as checkpoints
@@ -64,7 +65,7 @@ class LogStore(LogReader):
         lock_table: LockTable | None = None,
         properties: Mapping[str, str] | None = None,
         engine_info: str = "pcaplake",
-        commit_timeout: float = 60.0,
+        commit_timeout: float = LakeConfig().commit_timeout,
         verify_files: bool = False,
         runtime: Runtime | None = None,
     ) -> None:

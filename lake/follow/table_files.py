@@ -48,7 +48,7 @@ class TableFile:
 
     @property
     def day(self) -> Day:
-        """Its partition `date`."""
+        """The value of the partition column `date`."""
         value = self.partition_values["date"]
         return None if value is None else date.fromisoformat(value)
 
@@ -113,7 +113,7 @@ class TableFiles:
         return sorted(files, key=lambda file: (file.partition_values.get("date") or "", file.first or 0, file.path))
 
     async def find_missing(self, files: Sequence[TableFile]) -> list[TableFile]:
-        """Those of the files that were deleted."""
+        """Those of `files` that no longer exist."""
         paths = {f"{self.table}/{file.path}": file for file in files if "://" not in file.path}
         return [paths[path] for path in await StageFiles(self._store).find_missing(list(paths))]
 

@@ -27,6 +27,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from pcaplake.common.errors import Fatal, Retryable
+from pcaplake.lake.config import Creation
 from pcaplake.lake.dynamodb_table import Canceled, DynamoClient
 from pcaplake.lake.records import Capture, Manifest, Stage
 from pcaplake.lake.store.store import Store
@@ -67,7 +68,6 @@ from .dynamodb_lakes import find_lakes_at
 from .dynamodb_requests import LOST, MOST_ACTIONS, Requests, Step, gather_limited
 
 MOST_CAPTURES = MOST_ACTIONS - 2  # in one stage: the transaction also has its item and its pending item
-SHARDS = 8
 KEPT_SECONDS = 30 * 86_400  # until a flagged stage expires
 _KEYS = [("pk", "HASH", "S"), ("sk", "RANGE", "S")]
 
@@ -87,7 +87,7 @@ class DynamoLedger:
         store: Store,
         *,
         lake_id: str | None = None,
-        shards: int = SHARDS,
+        shards: int = Creation().shards,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.shards = shards
@@ -299,6 +299,7 @@ class DynamoLedger:
             if item.get("batch") != batch
         )
         if lost:
+            # Only stages of finished batches expire, so another leader has finished this one long ago.
             raise Retryable(f"stages expired while batch {batch} was being marked")
         if live:
             await self._reclaim_captures(scope, manifest)
@@ -328,6 +329,7 @@ class DynamoLedger:
         """Take a capture from a stage after displacing it, and return the step if another process changed the capture
         meanwhile.
         """
+        # In this order: if only the capture were taken, the other stage would still be composed, and its rows would come twice.
         await self._requests.write_item(displace_stage_action(scope, holder))
         taking = put_action(capture_attributes(scope, capture, stage_id), "#stage_id = :holder", {"holder": holder})
         now = await self._requests.write_item(taking)

@@ -32,7 +32,6 @@ MOST_KEYS = 100  # in one batch of reads
 MOST_BYTES = 3_000_000  # of items in one transaction; the limit of the service is 4 MB
 _HOPELESS = frozenset({"ItemCollectionSizeLimitExceeded", "ValidationError"})
 _AT_ONCE = 8  # requests of one call
-_ATTEMPTS = 6  # of one request, while DynamoDB is busy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,14 +180,13 @@ class Requests:
                 for step in steps:
                     start, end = end, end + len(step.actions)
                     (lost if LOST in codes[start:end] else kept).append(step)
+                # DynamoDB undoes the whole transaction. The steps whose conditions hold are repeated without those that failed.
                 steps = kept
         return lost
 
     async def _retry_while_busy(self, request: Callable[[], Awaitable[None]]) -> None:
         await retry.Policy(
-            stop=retry.after_attempts(_ATTEMPTS),
-            first=0.05,
-            longest=0.8,
+            limit=retry.DYNAMODB_BUSY,
             on=retry_if_exception_type(_TableBusy),
             failed=lambda state: self._dynamo.meter.count("ledger_retries"),
         ).run(request)

@@ -190,6 +190,7 @@ class SqliteLedger(SqliteFile):
     def put_stage_if_absent(self, stage: Stage) -> dict[str, str]:
         known = self._has_stage(stage)
         others = captures_of_other_stages(stage, self._find_capture_holders(stage), known=known)
+        # All captures or none: the files of a stage would bring the rows of a capture that another stage has a second time.
         if not known and not others:
             self._insert_stage(stage, None)
             self._insert_captures(stage, stage.captures)
@@ -262,6 +263,7 @@ class SqliteLedger(SqliteFile):
                 "UPDATE stages SET batch = ? WHERE generation = ? AND stage_id = ?",
                 (manifest.batch, stage.generation, stage.stage_id),
             )
+        # Every table has a batch up to head. What happened to its captures since, such as their deletion, must stay.
         for stage in manifest.stages if live else ():
             self._reclaim_captures(stage)
         self._write_fact("marked", max(manifest.batch, self._read_fact("marked", -1)))
@@ -287,6 +289,7 @@ class SqliteLedger(SqliteFile):
                 "DELETE FROM captures WHERE generation = ? AND capture_id = ? AND stage_id = ?",
                 [(stage.generation, c.capture_id, stage.stage_id) for c in stage.captures],
             )
+            # A capture that another stage has already is not read again: its rows are on their way.
             holders = self._find_capture_holders(stage)
             free += [c for c in stage.captures if c.capture_id not in holders]
         return free

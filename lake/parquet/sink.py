@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
+from pcaplake.lake.config import LakeConfig
 from pcaplake.parser.arrow_types import convert_array
 
 from .arrow import ArrowFile, Write
@@ -34,9 +35,9 @@ class ParquetSink:
         schema: pa.Schema,
         write: Write,
         *,
-        compression: str = "zstd",
-        level: int = 1,
-        row_group_rows: int = 131_072,
+        compression: str = LakeConfig().compression,
+        level: int = LakeConfig().compression_level,
+        row_group_rows: int = LakeConfig().row_group_rows,
         omit: Sequence[str] = ("date",),
     ) -> None:
         if row_group_rows < 1:

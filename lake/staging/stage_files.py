@@ -32,6 +32,7 @@ class StageFiles:
 
     async def read_store_clock(self) -> int:
         """The store's clock, epoch ms."""
+        # Object stores have no request for the time. With a wrong clock of this machine, files would seem younger than they are.
         await self.store.put(CLOCK, b"")
         meta = await self.store.head(CLOCK)
         if meta is None:
@@ -82,6 +83,7 @@ class StageFiles:
             raise Retryable(f"{original} was deleted while it was copied") from error
         finally:
             upload.abort()
+        # A file that is cut off would make every reader of the table fail.
         if meta.size != original_meta.size:
             raise Retryable(f"{original} has {original_meta.size} bytes, and its copy {meta.size}")
         return replace(add, path=path, modification_time=round(meta.last_modified.timestamp() * 1000))

@@ -141,7 +141,9 @@ class Window:
         return (
             self._full
             or self._rows >= self._lake_config.max_records
+            # One transaction of DynamoDB stages the window, and it has at most 100 items.
             or len(self._captures) >= MAX_CAPTURES
+            # Each open file is an upload and a row group in memory, and captures of many days open one for each day.
             or len(self._open) >= MAX_FILES
             or self._clock() - self._opened >= self._lake_config.flush_interval
         )
@@ -222,6 +224,8 @@ class Window:
 
         The next write of its thread raises Retryable. Harmless after `close`.
         """
+        # The thread that writes may open another upload at this moment: under the lock, it either is in the set or sees that the
+        # window is abandoned. An upload that nobody aborts would be stored, and paid for, for ever.
         with self._lock:
             uploads, self._uploads = self._uploads or (), None
         for upload in uploads:
@@ -291,6 +295,7 @@ class Window:
     def _finish_file(self, table: str, values: Partition) -> None:
         file = self._open[table, values]
         self._held -= file.sink.buffered_bytes
+        # The file is whole and durable before a stage names it, so what the ledger accepts can be read.
         self._step(f"before stage.4 {table}")
         summary = file.sink.close()
         modified = round(file.upload.finish().last_modified.timestamp() * 1000)
@@ -298,6 +303,7 @@ class Window:
             if self._uploads is not None:
                 self._uploads.discard(file.upload)
         self._open.pop((table, values), None)
+        # The oldest file counts: a VACUUM deletes it first.
         self._written_at = min(modified, modified if self._written_at is None else self._written_at)
         self._adds.setdefault(table, []).append(
             StagedFile(

@@ -15,6 +15,7 @@ from obstore.store import MemoryStore, from_url
 
 from pcaplake.common.errors import BucketMissing, Fatal, OutcomeUnknown, Retryable
 from pcaplake.common.meter import SILENT, Meter
+from pcaplake.common.retry import OBJECT_REQUEST
 
 from . import credentials
 from .store import Buffer, Listing, ObjectMeta, Store, Unnameable, Upload, checked_path, register_opener
@@ -24,7 +25,7 @@ _SCHEMES |= {"abfs": "abfs", "abfss": "abfss"}
 _CLIENT_OPTIONS = frozenset({"allow_http", "allow_invalid_certificates", "connect_timeout", "proxy_url", "timeout"})
 # A request ends well before `commit_timeout`, so that the commit has time to read its outcome.
 _TIMEOUTS = {"connect_timeout": "5s", "timeout": "30s"}
-_RETRIES: dict[str, Any] = {"max_retries": 3, "retry_timeout": timedelta(seconds=20)}
+_RETRIES: dict[str, Any] = {"max_retries": OBJECT_REQUEST.attempts - 1, "retry_timeout": timedelta(seconds=20)}
 _PART_BYTES = 8 * 1024 * 1024
 _WRITES = frozenset({"put", "delete"})
 _CLOCK_SECONDS = 10.0  # that a time of the store is used for later uploads

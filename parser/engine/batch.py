@@ -15,10 +15,11 @@ import pyarrow as pa
 
 from .arrays import array_of_runs, constant_dictionary_array, dictionary_array, null_array, primitive_array
 from .fixed_bytes import Found, fixed_bytes_array, read_fixed_bytes
+from .kernel_arguments import Columns, KnownTexts, SourceRows, TextMemory
 from .kernels import columns, encoding, key_columns, payloads, shapes, text_codes
 from .kernels.raw_memory import SLACK
 from .layout import SPARE_ROWS, Layout
-from .objects import Bytes, MessageObjects, Spans
+from .message_objects import Bytes, MessageObjects, Spans
 from .scratch import ScratchBuffers
 from .sources import BODIES, KEY_COLUMNS
 from .texts import Formatter
@@ -74,9 +75,10 @@ class BatchBuilder:
         self.align = -self.arena.ctypes.data % 64
         self.data = self.arena[self.align :]
         self.live, self.filled = np.zeros(columns, np.int64), np.zeros(columns, np.int64)
+        self.columns = Columns(layout.program.lookup, self.data, self.live, self.filled)
         self.keys = {name: self.column_view(at, kind, rows + SPARE_ROWS) for name, (at, kind) in layout.keys.items()}
         self.dates, self.interfaces = "date" in layout.wanted, "interface" in layout.wanted
-        self.known: dict[int, tuple[Any, Any]] = {}
+        self.known: dict[int, KnownTexts] = {}
         self.lists: dict[str, list[tuple[Any, Any]]] = {}
         self.fixed_bytes: dict[str, Found] = {}
         self.paired: dict[str, list[tuple[Any, Any]]] = {}
@@ -123,7 +125,7 @@ class BatchBuilder:
             keys["interface"][part] if self.interfaces else none,
         )
         counts = morsel.counts.tolist()
-        ordinals, arena = table[encoding.ORDINAL], (layout.program.lookup, self.data, self.live, self.filled)
+        ordinals = table[encoding.ORDINAL]
         for number, (source, numbers, texts, cases) in layout.sources.items():
             count = counts[number]
             if not count:
@@ -132,11 +134,11 @@ class BatchBuilder:
             scratch = morsel.scratch
             grouped = scratch.order, scratch.shapes
             n_shapes = shapes.group_rows_by_shape(rows, count, scratch.masks, *grouped, scratch.shape_slots)
-            common = (data, rows, count, base, m, morsel.packets, ordinals, *grouped, n_shapes)
+            common = data, count, base, m, n_shapes, SourceRows(rows, morsel.packets, ordinals, *grouped)
             if len(numbers):
-                columns.fill_number_columns(*common, numbers, cases, *arena, scratch.todo, scratch.columns_of_all)
-            for plan in texts:
-                self._fill_text_columns(common, plan, cases, arena, scratch)
+                columns.fill_number_columns(*common, numbers, cases, self.columns, scratch.todo, scratch.columns_of_all)
+            if len(texts):
+                self._fill_text_columns(common, texts, cases, scratch.text_memory)
             for name, (first, last, term) in source.runs.items():
                 if name in layout.wanted:
                     self._append_stacked_values(data, name, rows, count, m, (first, last), term)
@@ -157,19 +159,19 @@ class BatchBuilder:
         self.n += m
 
     def _fill_text_columns(
-        self, common: tuple[Any, ...], plan: Any, cases: Any, arena: tuple[Any, ...], scratch: ScratchBuffers
+        self, common: tuple[Bytes, int, int, int, int, SourceRows], texts: Any, cases: Any, memory: TextMemory
     ) -> None:
-        column = int(plan[encoding.K_COLUMN])
-        memory = (scratch.todo, scratch.words, scratch.lows, scratch.highs, scratch.kinds)
-        if column not in self.known:
-            self.known[column] = (np.zeros((KNOWN_TEXTS, 3), np.int64), np.full(4 * KNOWN_TEXTS, -1, np.int32))
-        fill: Any = text_codes.fill_text_codes  # mypy does not follow so many groups of arguments
-        while not fill(*common, plan, cases, *arena, *memory, *self.known[column]):
-            known, _ = self.known[column]
-            wider = np.zeros((4 * len(known), 3), np.int64)
-            wider[: len(known)] = known
-            self.known[column] = (wider, np.empty(16 * len(known), np.int32))
-            text_codes.rehash_known_values(*self.known[column])
+        for plan in texts:
+            column = int(plan[encoding.K_COLUMN])
+            if column not in self.known:
+                values = np.zeros((KNOWN_TEXTS, 3), np.int64)
+                self.known[column] = KnownTexts(values, np.full(4 * KNOWN_TEXTS, -1, np.int32))
+            while not text_codes.fill_text_codes(*common, plan, cases, self.columns, memory, self.known[column]):
+                values = self.known[column].values
+                wider = np.zeros((4 * len(values), 3), np.int64)
+                wider[: len(values)] = values
+                self.known[column] = KnownTexts(wider, np.empty(16 * len(values), np.int32))
+                text_codes.rehash_known_values(self.known[column])
 
     def _keep_comments(self, ordinals: Any, comments: Mapping[int, str]) -> None:
         for row in np.flatnonzero(np.isin(ordinals, list(comments))).tolist():

@@ -20,8 +20,8 @@ from .kernels import encoding, walk
 from .key_spaces import BIG_ENDIAN, INTERFACE, LINKTYPE
 from .layer import Layer
 from .learned_keys import MOST_LEARNED, TOO_MANY_PORTS, Key, LearnedKeys
+from .message_objects import TOO_MUCH_REPEATED, Bytes, Spans, measure_object_spans
 from .messages import Fault, MessageDecoder
-from .objects import TOO_MUCH_REPEATED, Bytes, Spans, measure_object_spans
 from .open_batches import OpenBatches
 from .open_requests import OpenRequests
 from .packet_times import MAX_DATES, PacketTimes, PacketValues
@@ -99,7 +99,7 @@ class Decoder:
         self._ahead, self._again = MORSEL_ROWS, 0  # packets of the next morsel, at most; packets that are walked again
         self.times = PacketTimes()
         self.drops: dict[int, int] = {}  # interface -> offset of the last packet before which packets were lost
-        self._walk = Walker(choose_walk(program), program, self.lut)
+        self._walk = Walker(choose_walk(program), program, program.with_lut(self.lut))
         self.learned = LearnedKeys(program, self.lut) if learns else None
         self.messages: MessageDecoder | None = None  # if the capture has pieces of messages
         self._reassembly_bytes = reassembly_bytes

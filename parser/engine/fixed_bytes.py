@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from .arrays import primitive_array
 from .layer import FixedBytes
-from .objects import Bytes
+from .message_objects import Bytes
 
 Found = list[tuple[Any, Any]]  # rows int64[n] of the batch, and what `read_fixed_bytes` returns for them
 

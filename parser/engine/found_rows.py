@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .kernels import encoding
-from .objects import Bytes
+from .message_objects import Bytes
 from .program import Program
 from .scratch import ScratchBuffers
 

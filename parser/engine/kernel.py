@@ -18,7 +18,8 @@ from pcaplake.parser.errors import KernelsNotBuilt
 
 P = ParamSpec("P")
 R = TypeVar("R")
-_RAW_MEMORY = files(__package__) / "kernels" / "raw_memory.py"  # kernels of all packages call it
+# what kernels of all packages use: their arguments, and what reads memory
+_SHARED = [files(__package__) / name for name in ("kernel_types.py", "kernel_arguments.py", "kernels/raw_memory.py")]
 
 
 class Intrinsic:
@@ -77,7 +78,7 @@ def digest_sources(package: str) -> str:
     """Changes with every source file of a package of kernels. Also if it is in a zip archive."""
     sources = [file for file in files(package).iterdir() if file.name.endswith(".py")]
     digest = hashlib.blake2b(digest_size=16)
-    for file in (_RAW_MEMORY, *sorted(sources, key=lambda file: file.name)):
+    for file in (*_SHARED, *sorted(sources, key=lambda file: file.name)):
         digest.update(file.name.encode() + b"\0" + file.read_bytes())
     return digest.hexdigest()
 

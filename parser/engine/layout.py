@@ -12,7 +12,7 @@ import pyarrow as pa
 from pcaplake.parser.table_spec import TableSpec
 
 from .kernels import encoding
-from .objects import Bytes
+from .message_objects import Bytes
 from .program import Program
 from .small_pages import allocate_small_pages
 from .sources import RowSource, TextColumn

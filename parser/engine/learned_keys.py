@@ -56,7 +56,7 @@ class LearnedKeys:
         return first, list(dict.fromkeys(keys))
 
     def _find_lesson_of(self, number: int, data: Any, tables: Any, rows: Any) -> tuple[int, list[Key]]:
-        """The same, of the rows of one source."""
+        """As `find_lesson`, for the rows of one source."""
         source = self._program.sources[number]
         learned, table = source.rows.learned, tables[source.table]
         assert learned is not None

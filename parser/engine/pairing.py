@@ -35,7 +35,7 @@ class Pairing:
     latency_us: str
 
     def columns(self) -> dict[str, Any]:
-        """What is read of each row: internal columns of its table, int64."""
+        """Internal columns of the table, int64, by which its rows find each other."""
         ends = {f"{end}{i}": column for end in ("sender", "receiver") for i, column in enumerate(getattr(self, end))}
         others = {name: getattr(self, name) for name in ("channel", "subject", "response", "group", "pending")}
         return {PREFIX + name: column for name, column in (ends | others).items()}

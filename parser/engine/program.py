@@ -16,6 +16,7 @@ from pcaplake.parser.schemas import TABLES
 
 from .buses import bus_columns
 from .carriers import CarrierGraph
+from .kernel_arguments import WalkProgram
 from .kernels import encoding
 from .key_spaces import SPAN, Claim, KeySpace
 from .layer import HERE, START, Layer, Range, Rows, Term
@@ -37,7 +38,7 @@ class Program:
     piece_tables, piece_sources   the numbers of the table and of the sources of each reassembly; tables from
               first_piece_table on are of pieces
     carried   for each reassembly the indices in `where` that its pieces keep for the rows below its message
-    program, uses, late_slots, owner, first_slots, lut, sparse   arguments of `walk.walk_records`
+    program, uses, late_slots, owner, first_slots, lut, sparse   `kernel_arguments.WalkProgram`
     base      first index in `lut` of each key space; of a sparse one, place in `sparse` of its bounds
     sources_of, slots_of   the numbers of the sources of each table; int64, the slots of a row of each source
     sources, texts, lookup   how columns are filled (`sources.SourceCompiler`)
@@ -129,6 +130,10 @@ class Program:
         self.kept: dict[Hashable, Any] = {}
         self.frequent: tuple[int, ...] = ()
         self.walk: Any = None
+
+    def with_lut(self, lut: Any) -> WalkProgram:
+        """What the walk needs, with the `lut` of one decoder."""
+        return WalkProgram(self.program, lut, self.sparse, self.uses, self.late_slots, self.owner, self.first_slots)
 
     def keep(self, key: Hashable, make: Callable[[], Any]) -> Any:
         """What was made under this key for an earlier capture, or else is made now."""

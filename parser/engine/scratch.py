@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from .kernel_arguments import TextMemory, WalkMemory, WalkProgram, WalkResult
 from .kernels import encoding
 from .program import Program
 from .small_pages import allocate_small_pages
 
+Walk = Callable[..., int]  # with the arguments of `walk.walk_records`
 MOST_KEPT = 16 << 20  # bytes of messages; longer ones are rare
 
 
@@ -28,16 +31,23 @@ class ScratchBuffers:
         self.sources = np.split(self.all_slots, program.first_slots[1:])
         self.packets = np.empty((encoding.PACKET_FIELDS, morsel_rows), np.int64)
         self.faults = np.empty((6, room), np.int64)
-        self.where, self.touched = (np.empty(n * len(program.layers), np.int64) for n in (encoding.WHERE_WIDTH, 1))
-        self.stack = np.empty(encoding.STACK_WIDTH * (encoding.DEPTH + 1), np.int64)
-        self.last, self.subs = (np.empty(len(program.tables), np.int64) for _ in range(2))
+        self.result = WalkResult(
+            self.tables, self.all_slots, self.table_rows, self.source_rows, self.packets, self.faults
+        )
+        self.memory = WalkMemory(
+            where=np.empty(encoding.WHERE_WIDTH * len(program.layers), np.int64),
+            stack=np.empty(encoding.STACK_WIDTH * (encoding.DEPTH + 1), np.int64),
+            last=np.empty(len(program.tables), np.int64),
+            subs=np.empty(len(program.tables), np.int64),
+            touched=np.empty(len(program.layers), np.int64),
+        )
         self.messages = np.empty(0, np.uint8)
         self.columns_of_all = np.empty(2 * max(len(spec.schema) for spec in program.specs.values()), np.int32)
         self._allocate_for_columns(room)
 
     def _allocate_for_columns(self, room: int) -> None:
-        self.todo, self.words = np.empty(room, np.int32), np.empty(9 * room, np.uint8)
-        self.lows, self.highs, self.kinds = (np.empty(room, np.int64) for _ in range(3))
+        self.todo, words = np.empty(room, np.int32), np.empty(9 * room, np.uint8)
+        self.text_memory = TextMemory(self.todo, words, *(np.empty(room, np.int64) for _ in range(3)))
         self.order, self.masks = (np.empty(room, np.int32) for _ in range(2))
         self.shapes = np.empty((encoding.MOST_SHAPES, encoding.SHAPE_WIDTH), np.int64)
         self.shape_slots = np.empty(encoding.SHAPE_SLOTS, np.int32)
@@ -60,6 +70,7 @@ class ScratchBuffers:
         """The same working memory with room for `count` packets, so that the walk stops behind them."""
         fewer = copy.copy(self)
         fewer.packets = np.empty((encoding.PACKET_FIELDS, count), np.int64)
+        fewer.result = self.result._replace(packets=fewer.packets)
         return fewer
 
     @classmethod
@@ -82,11 +93,11 @@ class ScratchBuffers:
 
 @dataclass(frozen=True, slots=True)
 class Walker:
-    """A kernel that walks records for a program, with the decoder's own `lut`."""
+    """A kernel that walks records for a program. arguments: the program's, with the `lut` of one decoder."""
 
-    kernel: Any
+    kernel: Walk
     program: Program
-    lut: Any
+    arguments: WalkProgram
 
     def __call__(self, data: Any, end: int, root: int, late: int, clocks: Any, state: Any, room: ScratchBuffers) -> int:
         """Walk the records of data[state[POSITION]:end], with the arguments and the result of `walk.walk_records`."""
@@ -96,33 +107,5 @@ class Walker:
         return self.go_on(data, end, root, late, clocks, state, room)
 
     def go_on(self, data: Any, end: int, root: int, late: int, clocks: Any, state: Any, room: ScratchBuffers) -> int:
-        """The same, but what was found before stays."""
-        p = self.program
-        return int(
-            self.kernel(
-                data,
-                end,
-                root,
-                late,
-                p.program,
-                self.lut,
-                p.sparse,
-                p.uses,
-                p.late_slots,
-                p.owner,
-                p.first_slots,
-                clocks,
-                state,
-                room.tables,
-                room.all_slots,
-                room.table_rows,
-                room.source_rows,
-                room.packets,
-                room.faults,
-                room.where,
-                room.stack,
-                room.last,
-                room.subs,
-                room.touched,
-            )
-        )
+        """As `__call__`, but the rows that were found before stay."""
+        return self.kernel(data, end, root, late, self.arguments, clocks, state, room.result, room.memory)

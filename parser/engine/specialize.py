@@ -46,7 +46,7 @@ CONSTANTS = {name: value for name, value in vars(encoding).items() if isinstance
 MODULE = "walk"  # of pcaplake.core
 Walk = Callable[..., int]
 Tables = Mapping[str, Ints]
-"""The tables of a program by their names in `walk.py`: P, U, owner and first_slots, int64."""
+"""The tables of a program by their names in `walk.py`: layers, uses, owner and first_slots, int64."""
 BEHIND_A_LAYER = "if depth == 0"  # the statement in the loop over layers that begins what is the same for all of them
 # functions of `layers.py` with one copy for each frequent layer whose row of the program's table passes
 REPEATED: dict[str, Callable[[Ints], bool]] = {
@@ -80,7 +80,7 @@ def digest_program(program: Program) -> str:
 
 
 def program_tables(program: Program) -> Tables:
-    return {"P": program.program, "U": program.uses, "owner": program.owner, "first_slots": program.first_slots}
+    return {"layers": program.program, "uses": program.uses, "owner": program.owner, "first_slots": program.first_slots}
 
 
 def walk_source() -> str:
@@ -103,7 +103,7 @@ def specialize_walk(source: str, tables: Tables, frequent: Sequence[int]) -> lis
     choice = loop.body[:first_after]
     for layer in reversed(frequent):
         for name, has in REPEATED.items():
-            if has(tables["P"][layer]):
+            if has(tables["layers"][layer]):
                 function = copy.deepcopy(functions[name])
                 function.name = f"{name}_{layer}"
                 function.body = _Evaluator(function, tables, layer).block(function.body[1:])
@@ -116,7 +116,7 @@ def specialize_walk(source: str, tables: Tables, frequent: Sequence[int]) -> lis
 
 
 def _is_over_layers(loop: ast.While) -> bool:
-    return isinstance(loop.test, ast.Constant) and ast.unparse(loop.body[0]).startswith("L = ")
+    return isinstance(loop.test, ast.Constant) and ast.unparse(loop.body[0]).startswith("layer_row = ")
 
 
 class _Evaluator:
@@ -129,8 +129,8 @@ class _Evaluator:
         self.tables = {name: table.ravel().tolist() for name, table in tables.items()}
         names = [n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
         self.once = {name for name in names if names.count(name) == 1}
-        self.known: dict[str, Any] = {**CONSTANTS, "layer": layer, "slots": tables["U"].shape[1]}
-        self.repeated = {name: f"{name}_{layer}" for name, has in REPEATED.items() if has(tables["P"][layer])}
+        self.known: dict[str, Any] = {**CONSTANTS, "layer": layer, "slots": tables["uses"].shape[1]}
+        self.repeated = {name: f"{name}_{layer}" for name, has in REPEATED.items() if has(tables["layers"][layer])}
 
     # -- statements -----------------------------------------------------------------------------------------------------
     def block(self, statements: Sequence[ast.stmt]) -> list[ast.stmt]:
@@ -244,7 +244,7 @@ class _Evaluator:
     def term(self, arguments: Sequence[ast.expr]) -> ast.expr:
         """What `header_values.read_term_value` computes for a term that is known."""
         data, where, at, _, place = arguments
-        read, mask, mul, add = self.tables["P"][_value(place) : _value(place) + encoding.TERM]
+        read, mask, mul, add = self.tables["layers"][_value(place) : _value(place) + encoding.TERM]
         if mul == 0:
             return ast.Constant(add)
         if read & encoding.R_CARRIER:

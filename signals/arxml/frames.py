@@ -90,7 +90,7 @@ def _frame(document: ArxmlDocument, pdus: PduReader, path: str | None) -> tuple[
     frame = document.find(path) if path is not None else None
     if frame is None:
         raise DatabaseError(f"its frame {path} is not in the file")
-    return short_name(frame), pdus.place(frame), number_at(frame, "FRAME-LENGTH") or 0
+    return short_name(frame), pdus.find_pdus_of_frame(frame), number_at(frame, "FRAME-LENGTH") or 0
 
 
 def _identifier(triggering: ArxmlElement, bits: int) -> int:

@@ -65,7 +65,7 @@ class Meaning:
 
 
 def properties_of(element: ArxmlElement) -> ArxmlElement | None:
-    """Its SW-DATA-DEF-PROPS."""
+    """The SW-DATA-DEF-PROPS of an element."""
     return element.child(_PROPERTIES)
 
 
@@ -159,7 +159,7 @@ def unit_of(document: ArxmlDocument, meaning: Meaning) -> str | None:
 
 
 def constraint_of(document: ArxmlDocument, meaning: Meaning) -> ArxmlElement | None:
-    """Its DATA-CONSTR. One that is not in the file is listed."""
+    """The DATA-CONSTR with the limits of a meaning. A reference to one that is not in the file is listed."""
     found = document.find(meaning.limits) if meaning.limits is not None else None
     if found is None and meaning.limits is not None:
         document.lose(meaning.limits, "this DATA-CONSTR is not in the file: values have no limits of it")

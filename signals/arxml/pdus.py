@@ -43,9 +43,9 @@ class PduReader:
         self._transformed: set[str] = set()  # PDUs with signals that transformers write, and those around them
         orders = [system.text_at("CONTAINER-I-PDU-HEADER-BYTE-ORDER") for system in document.all_of("SYSTEM")]
         self._big_endian = next((order for order in orders if order), "") != "MOST-SIGNIFICANT-BYTE-LAST"
-        """Of the headers in containers."""
+        """Byte order of the headers in containers."""
 
-    def place(self, frame: ArxmlElement) -> list[PduInFrame]:
+    def find_pdus_of_frame(self, frame: ArxmlElement) -> list[PduInFrame]:
         """The PDUs of a frame; those without signals are left out, and of one that comes twice, the second is listed."""
         placed: list[PduInFrame] = []
         for mapping in frame.children_at("PDU-TO-FRAME-MAPPINGS/PDU-TO-FRAME-MAPPING"):

@@ -107,16 +107,16 @@ class _DeploymentReader:
         self._reasons: dict[str, str] = {}
         self._protections: dict[str, ArxmlElement] = {}
         for mapping in document.all_of(_MAPPING):
-            self._try(mapping, self._read_mapping)
+            self._read_or_list(mapping, self._read_mapping)
         for override in document.all_of(_OVERRIDE):
-            self._try(override, self._read_override)
+            self._read_or_list(override, self._read_override)
         for kind in _PROTECTIONS:
             for protection in document.all_of(kind):
                 for reference in ("EVENT-REF", "NOTIFIER-REF", "METHOD-REF"):
                     if (path := protection.text_at(reference)) is not None:
                         self._protections[path] = protection
 
-    def _try(self, element: ArxmlElement, read: Callable[[ArxmlElement], None]) -> None:
+    def _read_or_list(self, element: ArxmlElement, read: Callable[[ArxmlElement], None]) -> None:
         try:
             read(element)
         except DatabaseError as error:

@@ -42,7 +42,7 @@ class Sizes:
     encoding: Encoding | None = None
 
     def over(self, others: Sizes) -> Sizes:
-        """These sizes; where they say nothing, the others."""
+        """A copy that takes what is None here from `others`."""
         said = {name: value for name in self.__slots__ if (value := getattr(self, name)) is not None}
         return replace(others, **said)
 

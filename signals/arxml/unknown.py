@@ -51,7 +51,7 @@ class _Kind:
         self.is_named = any(one.is_named for one in types.values())
 
     def kind_of(self, name: str) -> _Kind | None:
-        """Of an element in it; None if AUTOSAR has none of this name."""
+        """The kind of an element inside this kind; None if AUTOSAR has no element of this name there."""
         types = self._inside.get(name)
         if types is None:
             return None

@@ -35,7 +35,7 @@ class FrameElements:
     pdus: dict[str, XmlElement] = field(default_factory=dict)
     monotone: bool = False
 
-    def take(self, element: XmlElement) -> None:
+    def add_element(self, element: XmlElement) -> None:
         """Raises `DatabaseError` for an element that cannot be read."""
         if element.name == "CLUSTER":
             self.monotone |= element.text_at("BIT-COUNTING-POLICY") == "MONOTONE"

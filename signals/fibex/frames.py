@@ -39,7 +39,7 @@ def messages_of(file: FibexFile) -> Iterator[Message]:
             continue
         name = frame.text_at("SHORT-NAME") or triggering.frame
         try:
-            placed = pdus.place(frame)
+            placed = pdus.find_pdus_of_frame(frame)
             length = whole_number(frame.text_at("BYTE-LENGTH") or "0", "BYTE-LENGTH")
         except DatabaseError as error:
             file.lose(frame.line, f"FRAME {name}", str(error))
@@ -60,7 +60,7 @@ class _PduReader:
         self._built: dict[str, Pdu] = {}
         self._open: list[str] = []
 
-    def place(self, frame: XmlElement) -> list[PduInFrame]:
+    def find_pdus_of_frame(self, frame: XmlElement) -> list[PduInFrame]:
         placed = []
         for each in frame.children_at("PDU-INSTANCES/PDU-INSTANCE"):
             update = each.text_at("PDU-UPDATE-BIT-POSITION")
@@ -109,7 +109,7 @@ class _PduReader:
             length=whole_number(switch.text_at("BIT-LENGTH") or "0", "BIT-LENGTH"),
             big_endian=_is_big_endian(switch),
         )
-        shift = _segment(multiplexer, "DYNAMIC-PART")
+        shift = _segment_position(multiplexer, "DYNAMIC-PART")
         alternatives = tuple(
             Alternative(
                 selector=whole_number(each.text_at("SWITCH-CODE") or "0", "SWITCH-CODE"),
@@ -119,7 +119,7 @@ class _PduReader:
             for each in multiplexer.children_at("DYNAMIC-PART/SWITCHED-PDU-INSTANCES/SWITCHED-PDU-INSTANCE")
         )
         static = tuple(
-            (self._pdu(each.reference("PDU-REF") or ""), _segment(multiplexer, "STATIC-PART"))
+            (self._pdu(each.reference("PDU-REF") or ""), _segment_position(multiplexer, "STATIC-PART"))
             for each in multiplexer.children_at("STATIC-PART/STATIC-PDU-INSTANCE")
         )
         return Pdu(
@@ -178,7 +178,7 @@ def _is_big_endian(element: XmlElement) -> bool:
     return (element.text_at("IS-HIGH-LOW-BYTE-ORDER") or "false").lower() in ("true", "1")
 
 
-def _segment(multiplexer: XmlElement, part: str) -> int:
+def _segment_position(multiplexer: XmlElement, part: str) -> int:
     """Where the PDUs of a part begin. Raises `DatabaseError` if they are in several pieces."""
     segments = list(multiplexer.children_at(f"{part}/SEGMENT-POSITIONS/SEGMENT-POSITION"))
     if len(segments) > 1:

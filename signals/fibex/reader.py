@@ -53,7 +53,7 @@ def read_fibex(path: Path) -> FibexFile:
     """All records of a file. Raises `DatabaseError` for a file that is not XML."""
     reader = FibexReader(path.name)
     for element in read_elements(path, WANTED):
-        reader.take(element)
+        reader.add_element(element)
     return reader.finish()
 
 
@@ -64,8 +64,8 @@ class FibexReader:
         self._file = FibexFile(name=source)
         self._unread: dict[str, tuple[int, int]] = {}
 
-    def take(self, element: XmlElement) -> None:
-        for _ in self._collect([element], "", self._take):
+    def add_element(self, element: XmlElement) -> None:
+        for _ in self._collect([element], "", self._read_element):
             pass
 
     def finish(self) -> FibexFile:
@@ -73,7 +73,7 @@ class FibexReader:
             self._file.lose(line, what, f"it is not read (found {count:,} times)")
         return self._file
 
-    def _take(self, element: XmlElement) -> None:
+    def _read_element(self, element: XmlElement) -> None:
         file = self._file
         if element.name == "SERVICE-INTERFACE":
             file.interfaces.append(self._interface(element))
@@ -92,7 +92,7 @@ class FibexReader:
             if coding := element.reference("CODING-REF"):
                 file.signals[identifier] = coding
         else:
-            file.frames.take(element)
+            file.frames.add_element(element)
 
     def _collect(self, elements: Iterable[XmlElement], owner: str, read: Callable[[XmlElement], T]) -> Iterator[T]:
         """What `read` makes of each element; those that it refuses are lost."""

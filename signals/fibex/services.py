@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 from pcaplake.signals.errors import DatabaseError
 from pcaplake.signals.someip.description import (
@@ -15,17 +14,12 @@ from pcaplake.signals.someip.description import (
     Services,
 )
 
-from .reader import read_fibex
 from .records import Attributes, FibexFile, Interface, Use
 from .types import TypeBuilder
 
 
-def read_services(path: Path) -> Services:
-    """The services of a file. A message that cannot be read is in `lost`. Raises `DatabaseError` for a file that is not XML."""
-    return services_of(read_fibex(path))
-
-
 def services_of(file: FibexFile) -> Services:
+    """The services of a file. A message that cannot be read is in `lost`."""
     messages = _MessageBuilder(file)
     found: dict[tuple[int, int, int, int | None], PayloadMessage] = {}
     names: dict[tuple[int, int], str] = {}

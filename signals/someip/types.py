@@ -66,7 +66,7 @@ class BaseType:
         return self.bits // 8
 
     fixed_bytes = least_bytes
-    depth, leaves = 0, 1
+    nesting, leaves = 0, 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +114,7 @@ class Bitfield:
         return self.base.least_bytes
 
     fixed_bytes = least_bytes
-    depth = 0
+    nesting = 0
 
     @property
     def leaves(self) -> int:
@@ -156,7 +156,7 @@ class String:
     def fixed_bytes(self) -> int | None:
         return None if self.length_bits else self.fixed_length
 
-    depth, leaves = 0, 1
+    nesting, leaves = 0, 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,8 +213,8 @@ class Array:
         return self.least_bytes
 
     @cached_property
-    def depth(self) -> int:
-        return len(self.dimensions) + self.element.depth
+    def nesting(self) -> int:
+        return len(self.dimensions) + self.element.nesting
 
     @cached_property
     def leaves(self) -> int:
@@ -276,8 +276,8 @@ class Struct:
         return self.least_bytes
 
     @cached_property
-    def depth(self) -> int:
-        return 1 + max((member.type.depth for member in self.members), default=0)
+    def nesting(self) -> int:
+        return 1 + max((member.type.nesting for member in self.members), default=0)
 
     @cached_property
     def leaves(self) -> int:
@@ -348,8 +348,8 @@ class Union:
     fixed_bytes = None  # which members it has depends on the selector
 
     @cached_property
-    def depth(self) -> int:
-        return 1 + max((variant.type.depth for variant in self.variants if variant.type is not None), default=0)
+    def nesting(self) -> int:
+        return 1 + max((variant.type.nesting for variant in self.variants if variant.type is not None), default=0)
 
     @cached_property
     def leaves(self) -> int:
@@ -397,4 +397,4 @@ def _require_size(what: Array | Struct | Union) -> None:
         what,
         f"it has {what.leaves:,} members at all depths: at most {MOST_LEAVES:,} are read",
     )
-    require(what.depth <= DEEPEST, what, f"it nests more than {DEEPEST} types: shorten the chain of types")
+    require(what.nesting <= DEEPEST, what, f"it nests more than {DEEPEST} types: shorten the chain of types")

@@ -14,12 +14,11 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 
 from pcaplake.common import VERSION
 from pcaplake.common.errors import Fatal, Retryable
-from pcaplake.common.retry import backoff, outlast_outage
+from pcaplake.common.retry import outlast_outage
 from pcaplake.ingest.captures.reference import ObjectRef
 from pcaplake.ingest.captures.source import Sources
 from pcaplake.ingest.pipeline import Reader
@@ -168,8 +167,7 @@ class StagingTask:
     ) -> None:
         self.outcome = OutcomeCounts()
         self._routes, self._lakes, self._readers = routes, lakes, readers
-        pause = partial(backoff, first=0.5, longest=10.0)
-        self._stager = CaptureStager(sources, StagerConfig(threads=1, max_open=SLOTS, failure_pause=pause))
+        self._stager = CaptureStager(sources, StagerConfig(threads=1, max_open=SLOTS, rereads=True))
 
     async def run(self, refs: list[ObjectRef]) -> None:
         """Stage the captures. Raises `Fatal` as a lake does."""

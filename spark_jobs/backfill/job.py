@@ -23,6 +23,7 @@ from pcaplake.common.errors import Fatal
 from pcaplake.common.plain_text import counted
 from pcaplake.common.stderr import say as say_line
 from pcaplake.ingest.captures.reference import is_remote_uri
+from pcaplake.lake.config import BATCH_FLUSH_INTERVAL
 from pcaplake.spark_jobs.common import job
 from pcaplake.spark_jobs.common.interruptible import run_interruptible
 from pcaplake.spark_jobs.common.progress import report_tasks
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
 
 WAVE = 20_000
 PARTITION_BYTES = 1 << 30
-FLUSH_INTERVAL = 60.0  # seconds; rows of old captures are not urgent, so files may be larger than the fleet's
 _GROUP = "pcaplake backfill"
 
 
@@ -159,7 +159,7 @@ def prepare_work(settings: FleetSettings, options: BackfillOptions) -> Work:
     lake_config = settings.lake_config
     interval = options.flush_interval
     if interval is None and "flush_interval" not in settings.model_fields_set:
-        interval = FLUSH_INTERVAL
+        interval = BATCH_FLUSH_INTERVAL
     if interval is not None:
         lake_config = replace(lake_config, flush_interval=interval)
     return Work(routes=settings.load_routes(), settings=settings, lake_config=lake_config, ledger=options.ledger)

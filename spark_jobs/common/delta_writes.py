@@ -21,7 +21,6 @@ PARQUET_SETTINGS: Final = {  # as the workers write; Spark's own defaults are ol
     "spark.sql.parquet.compression.codec": "zstd",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
 }
-_CONFLICT_ATTEMPTS = 8
 log = logging.getLogger(__name__)
 
 
@@ -69,9 +68,7 @@ def retry_on_conflict(table: str, write: Callable[[], None]) -> None:
         log.info("%s: a conflict: %s", table, str(state.outcome.exception()).partition("\n")[0])
 
     policy = retry.Policy(
-        stop=retry.after_attempts(_CONFLICT_ATTEMPTS),
-        first=0.5,
-        longest=10.0,
+        limit=retry.SPARK_CONFLICT,
         on=retry_if_exception_type(conflict_exceptions()),
         failed=log_conflict,
     )

@@ -94,7 +94,7 @@ class Invocation:
     ] = None
     log_store: Annotated[
         str, typer.Option("--log-store", metavar="pcaplake|stock", help="Spark's log store (`pcaplake docs spark`).")
-    ] = "pcaplake"
+    ] = session.OWN_LOG_STORE
     master: Annotated[
         str | None,
         typer.Option(

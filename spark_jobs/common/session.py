@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from pcaplake.common.errors import Fatal
 from pcaplake.lake import identity
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Kind = Literal["pcaplake", "stock"]
+OWN_LOG_STORE: Final = "pcaplake"
 
 ARBITRATED = "io.pcaplake.logstore.DynamoDBLogStore"
 PUT_IF_ABSENT = "io.pcaplake.logstore.PutIfAbsentLogStore"
@@ -81,7 +82,7 @@ def open_session(
     app: str,
     settings: FleetSettings | None = None,
     lakes: Sequence[str] = (),
-    log_store: Kind = "pcaplake",
+    log_store: Kind = OWN_LOG_STORE,
     master: str | None = None,
     conf: Mapping[str, str] | None = None,
     spark_logs: bool = True,
@@ -151,7 +152,7 @@ def require_java_and_jars(log_store: Kind) -> Path | None:
 
 
 def resolve_lock_table(
-    settings: FleetSettings, lakes: Sequence[str], log_store: Kind = "pcaplake"
+    settings: FleetSettings, lakes: Sequence[str], log_store: Kind = OWN_LOG_STORE
 ) -> LockTableAddress | None:
     """The lock table of the lakes' workers; None: they use conditional puts only, or no lake is on S3.
 
@@ -206,7 +207,7 @@ async def _verify_lock_table(settings: FleetSettings, stores: Sequence[Store], l
 
 
 def spark_configuration(
-    settings: FleetSettings, locks: LockTableAddress | None, log_store: Kind = "pcaplake"
+    settings: FleetSettings, locks: LockTableAddress | None, log_store: Kind = OWN_LOG_STORE
 ) -> dict[str, str]:
     """The Spark settings that a session needs."""
     conf = dict(_DELTA)

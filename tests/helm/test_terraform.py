@@ -21,6 +21,7 @@ from pcaplake.worker.admin.setup import notifications, queues
 from pcaplake.worker.admin.setup.policies import Scope, policies
 from pcaplake.worker.admin.setup.setup import prefixes
 from pcaplake.worker.config.s3_prefixes import Place, remove_covered_places
+from tools import terraform
 
 from .rendered import ROOT
 
@@ -52,7 +53,7 @@ def program() -> str:
 def evaluate(tmp_path: Path) -> Evaluate:
     """The outputs of `definitions` for variables."""
     binary = program()
-    for path in (MODULE / "definitions").glob("*.tf"):
+    for path in (MODULE / "definitions").glob("*.tf*"):
         shutil.copy(path, tmp_path)
 
     def run(**variables: Any) -> dict[str, Any]:
@@ -84,6 +85,10 @@ def by_sid(document: dict[str, Any]) -> dict[str, Any]:
     found = {one["Sid"]: {**one, "Action": sorted(one["Action"])} for one in statements}
     assert len(found) == len(statements)
     return {"Version": document["Version"], **found}
+
+
+def test_the_definitions_are_generated() -> None:
+    assert terraform.PATH.read_text() == terraform.render_definitions(), "make docs"
 
 
 @pytest.mark.slow

@@ -18,6 +18,7 @@ from pcaplake.worker.config.environment import PREFIX
 from pcaplake.worker.config.routes import Routes, WrongRoutes
 from pcaplake.worker.config.s3_prefixes import find_watched_places
 from pcaplake.worker.config.service_settings import FleetSettings
+from pcaplake.worker.config.setting_texts import list_settings
 from tools import chart as maker
 
 from . import builtin
@@ -29,7 +30,8 @@ ANY_CASE = pytest.mark.parametrize("name", CASES)
 def test_settings_are_exactly_the_fields() -> None:
     values = yaml.safe_load((CHART / "values.yaml").read_text())
     properties = json.loads((CHART / "values.schema.json").read_text())["properties"]["settings"]["properties"]
-    assert list(values["settings"]) == list(FleetSettings.model_fields) == list(properties)
+    assert list(values["settings"]) == [name for name, *_ in list_settings()] == list(properties)
+    assert set(properties) == set(FleetSettings.model_fields)
 
 
 def test_what_is_made_is_as_it_would_be_made() -> None:

@@ -17,6 +17,7 @@ import pytest
 from deltalake import DeltaTable
 from obstore import put
 
+from bench import mixes
 from pcaplake.common.errors import Fatal
 from pcaplake.ingest.captures.discovery import NotThere, find_captures
 from pcaplake.ingest.captures.source import LocalFile, Sources
@@ -29,7 +30,6 @@ from pcaplake.lake.store.object_store import ObjectStore
 from pcaplake.lake.store.store import Store
 from pcaplake.parser import Profile
 from pcaplake.parser.schemas import TABLES
-from pcaplake.worker import sample
 from tests.drives import Drive
 from tests.lake.store.object_servers import serving
 from tests.worker import lakes
@@ -227,7 +227,7 @@ def test_what_cannot_be_read_is_tried_twice_and_told(drive: Drive, tmp_path: Pat
 def test_a_lake_that_cannot_be_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """No file may grow beyond 300 KB, as on a full disk: that is no fault of the captures; later all is put right."""
     lake, log, folder = tmp_path / "lake", tmp_path / "log", tmp_path / "captures"
-    *_, profile = sample.write_sample_captures(folder, "a", 6)
+    *_, profile = mixes.write_captures(folder, "a", 6)
     given = {"profile": str(profile), "threads": 2}
     code, result = lakes.ingest([folder], lake, log, largest=300_000, commit_timeout="1s", **given)
     assert (code, result) == (3, {})

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from bench import mixes
 from pcaplake.lake.identity import LEDGER_FILE
-from pcaplake.worker import sample
 from tests.drives import Drive
 from tests.worker import lakes
 
@@ -115,7 +115,7 @@ def test_what_cannot_be_read_replaces_nothing(
 @pytest.mark.slow
 def test_a_full_disk_replaces_nothing(bus_drive: Drive, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lake, log, folder = tmp_path / "lake", tmp_path / "log", tmp_path / "captures"
-    *_, profile = sample.write_sample_captures(folder, "a", 6)
+    *_, profile = mixes.write_captures(folder, "a", 6)
     shutil.copytree(bus_drive.lake, lake)
     given = {"profile": str(profile), "threads": 1, "mode": "overwrite"}
     code, _ = lakes.ingest([folder], lake, log, largest=300_000, commit_timeout="1s", **given)
@@ -185,7 +185,7 @@ def test_a_mistyped_path_is_told_of_before_anything_is_announced(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lake = tmp_path / "lake"
-    capture, _ = sample.write_sample_captures(tmp_path / "drive", "c", 0.02)
+    capture, _ = mixes.write_captures(tmp_path / "drive", "c", 0.02)
     assert lakes.run(capsys, "ingest", capture, "--lake", lake)[0] == 0
     (tmp_path / "empty").mkdir()
     for name, code in ((tmp_path / "missing", 2), (tmp_path / "empty", 2)):

@@ -16,7 +16,7 @@ from pcaplake.common import VERSION
 from pcaplake.ingest.captures.source import LocalFile, Sources
 from pcaplake.ingest.local_run import Ingest
 from pcaplake.ingest.pipeline import Reader
-from pcaplake.lake.commit.source import ReadDifferently
+from pcaplake.lake.commit.capture_source import ReadDifferently
 from pcaplake.lake.config import LakeConfig
 from pcaplake.lake.lake import Lake
 from pcaplake.parser import Profile

@@ -22,6 +22,7 @@ from typing import Any
 import obstore
 import pytest
 
+from bench import mixes
 from pcaplake.lake.store.store import Store
 from pcaplake.worker import sample
 from tests.aws import ROOT
@@ -181,7 +182,7 @@ def test_the_life_of_a_lake(server: ObjectStoreServer, tmp_path: Path, capsys: p
 @pytest.mark.parametrize("server", [AZURITE, MINIO, "s3"], indirect=True)
 def test_the_examples_of_the_documentation_print_no_warnings(server: ObjectStoreServer, tmp_path: Path) -> None:
     """Commands that read through deltalake: it would look for a region in the metadata service of AWS's machines."""
-    lake, (capture, profile) = server.new_lake(), sample.write_sample_captures(tmp_path, "c", 0.02, vehicles=1, seed=5)
+    lake, (capture, profile) = server.new_lake(), mixes.write_captures(tmp_path, "c", 0.02, vehicles=1, seed=5)
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "AZUR", "PCAPLAKE_"))}
     metadata = {"AWS_EC2_METADATA_SERVICE_ENDPOINT": CLOSED_PORT}  # nothing leaves this machine
     environment = {**kept, **metadata, **server.environment}

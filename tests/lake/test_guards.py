@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 from pcaplake.common.errors import Fatal, WrongChoice
 from pcaplake.ingest.pipeline import Reader
 from pcaplake.ingest.rebuild_files import _require_same_reading
-from pcaplake.lake.commit.source import ReadDifferently
+from pcaplake.lake.commit.capture_source import ReadDifferently
 from pcaplake.lake.delta.checkpoint_repair import read_checkpoint_state
 from pcaplake.lake.delta.log_store import LogStore
 from pcaplake.lake.identity import refuse_deleted_lake

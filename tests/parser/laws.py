@@ -6,7 +6,7 @@ from collections import defaultdict
 from typing import Any
 
 from pcaplake.parser import CaptureError
-from pcaplake.parser.engine.objects import MOST_REPEATED
+from pcaplake.parser.engine.message_objects import MOST_REPEATED
 from tests.parser.compare import read
 
 MOST = 1 << 26  # bytes that a small packed file may unpack to, at the most, in these tests

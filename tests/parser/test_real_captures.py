@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from bench import mixes
 from pcaplake.parser import Profile, Summary, open_capture
 from pcaplake.worker import sample
 from pcaplake.worker.sample import damage
@@ -342,7 +343,7 @@ def test_every_damaged_packet_has_its_fault_and_no_other(drive: tuple[list[Path]
 
 @pytest.mark.parametrize("mix", ["a", "b", "c"])
 def test_a_mix_as_tshark_reads_it(tmp_path: Path, mix: str) -> None:
-    path, profile = sample.write_sample_captures(tmp_path, mix, 0.1)
+    path, profile = mixes.write_captures(tmp_path, mix, 0.1)
     rows, summary = read(path, Profile.load(profile))
     assert len(rows["packets"]) > 800
     assert "faults" not in rows

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 
 from pcaplake.signals import load_database
 from pcaplake.signals.errors import DatabaseError
-from pcaplake.signals.fibex.services import read_services as read_fibex_services
+from pcaplake.signals.fibex.reader import read_fibex
+from pcaplake.signals.fibex.services import services_of as fibex_services_of
 from pcaplake.signals.model import Scale
 from pcaplake.signals.someip.description import (
     NOTIFICATION,
@@ -53,7 +54,7 @@ def test_three_formats_give_equal_descriptions(service: Service, tmp_path_factor
     truth = [message for message in messages_of(service, "") if message.parameters.members]
     (folder / "car.xml").write_text(write_fibex([service]), encoding="utf-8")
     (folder / "car.arxml").write_text(write_arxml([service]), encoding="utf-8")
-    described = [read_fibex_services(folder / "car.xml"), read_services(folder / "car.arxml")]
+    described = [fibex_services_of(read_fibex(folder / "car.xml")), read_services(folder / "car.arxml")]
     if truth:
         TableWriter().write(folder / "tables", truth)
         described.append(load_wireshark_tables(folder / "tables"))

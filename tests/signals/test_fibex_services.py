@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pcaplake.signals.errors import DatabaseError
-from pcaplake.signals.fibex.services import read_services
+from pcaplake.signals.fibex.reader import read_fibex
+from pcaplake.signals.fibex.services import services_of
 from pcaplake.signals.model import Scale
 from pcaplake.signals.someip.description import Array, BaseType, Dimension, Services, String, Struct, Type, Union
 from tests.signals.described_services import Service, comparable, messages_of, services
@@ -23,7 +24,7 @@ from tests.signals.fibex_files import write_fibex
 def test_what_is_written_is_read(service: Service, tmp_path_factory: pytest.TempPathFactory) -> None:
     path = tmp_path_factory.getbasetemp() / "car.xml"
     path.write_text(write_fibex([service]), encoding="utf-8")
-    found = read_services(path)
+    found = services_of(read_fibex(path))
     assert dict(found.lost) == {}
     assert found.service_names == {service.id: service.name}
     assert [comparable(one) for one in found] == sorted(
@@ -88,7 +89,7 @@ def fibex(*parts: str) -> str:
 
 def load(tmp_path: Path, text: str) -> Services:
     (tmp_path / "car.xml").write_text(text, encoding="utf-8")
-    return read_services(tmp_path / "car.xml")
+    return services_of(read_fibex(tmp_path / "car.xml"))
 
 
 def parameters(services: Services) -> dict[str, Type]:
@@ -271,4 +272,4 @@ def test_damaged_files_never_crash(
     path = tmp_path_factory.getbasetemp() / "damaged.xml"
     path.write_text(text, encoding="utf-8")
     with contextlib.suppress(DatabaseError):
-        read_services(path)
+        services_of(read_fibex(path))

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
+from bench import mixes
 from pcaplake.lake.delta.errors import RowsLost
 from pcaplake.lake.delta.log_store import LogStore
 from pcaplake.lake.store.store import Store
-from pcaplake.worker import sample
 from tests.worker import lakes
 
 REMOVE = [
@@ -29,7 +29,7 @@ KEEP = {
 
 def test_statements_are_judged(spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lake = tmp_path / "lake"
-    *captures, profile = sample.write_sample_captures(tmp_path / "drive", "c", 0.02, vehicles=2, seed=7)
+    *captures, profile = mixes.write_captures(tmp_path / "drive", "c", 0.02, vehicles=2, seed=7)
     options = ("--lake", lake, "--profile", profile)
     for one in captures:
         assert lakes.run(capsys, "ingest", one, *options)[0] == 0

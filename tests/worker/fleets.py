@@ -8,6 +8,7 @@ import struct
 import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -27,9 +28,11 @@ from pcaplake.lake.lake_parts import LakeParts
 from pcaplake.lake.tables import create_tables
 from pcaplake.parser import Profile
 from pcaplake.worker.config.routes import Routes
+from pcaplake.worker.config.service_settings import FleetSettings
 from pcaplake.worker.service.announce import create_queue_source
 from pcaplake.worker.service.parts import ServiceParts
-from pcaplake.worker.service.service import Service, ServiceConfig
+from pcaplake.worker.service.run import build_service_config
+from pcaplake.worker.service.service import Service
 from tests.parser import captures
 from tests.worker.adapters.faults import Faults
 from tests.worker.adapters.memory_ledger import MemoryLedger
@@ -109,14 +112,12 @@ class Fleet:
                 sources=sources,
                 budget=Budget(1 << 30),
             ),
-            ServiceConfig(
-                **{
-                    "threads": 2,
-                    "drain_timeout": 10.0,
-                    "poll_wait": 1.0,
-                    "fetch_config": FetchConfig(first_pause=0.0, longest_pause=0.0),
-                    **given,
-                }
+            replace(
+                build_service_config(
+                    FleetSettings.load(threads=2, drain_timeout=10.0, poll_wait=1.0),
+                    FetchConfig(first_pause=0.0, longest_pause=0.0),
+                ),
+                **given,
             ),
             Runtime(sleep=self.clock.sleep, now=now, meter=meter),
         )

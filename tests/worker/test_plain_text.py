@@ -124,7 +124,7 @@ def inspected_no_capture(folder: Path, capsys: Any) -> str:
 
 
 def sampled(folder: Path, capsys: Any) -> str:
-    return command(capsys, "sample", folder / IN_FILES, "--mix", "a", "--seconds", "0.1")
+    return command(capsys, "sample", folder / IN_FILES, "--mix", "charging", "--seconds", "0.1")
 
 
 def of_a_lake(*arguments: str) -> Shown:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -12,7 +13,10 @@ from tenacity import RetryCallState, retry_if_result
 
 from pcaplake.common import retry
 from pcaplake.common.errors import Fatal, OutcomeUnknown, Retryable
-from pcaplake.common.retry import after_attempts, after_seconds, backoff
+from pcaplake.common.retry import Limit, after_seconds, backoff
+from tools import retries_page
+
+ROOT = Path(__file__).parents[2]
 
 
 @settings(max_examples=200)
@@ -53,14 +57,17 @@ class Request:
         self.slept.append(seconds)
 
 
-def policy(stop: retry.Rule, failed: Callable[[RetryCallState], None] = lambda state: None) -> retry.Policy:
-    return retry.Policy(stop=stop, first=1.0, longest=4.0, uniform=retry.no_jitter, failed=failed)
+def policy(
+    attempts: int, failed: Callable[[RetryCallState], None] = lambda state: None, stop: retry.Rule | None = None
+) -> retry.Policy:
+    limit = Limit(what="a request", attempts=attempts, first=1.0, longest=4.0, then="an error")
+    return retry.Policy(limit=limit, stop=stop, uniform=retry.no_jitter, failed=failed)
 
 
 async def test_what_passes_is_tried_again() -> None:
     told: list[int] = []
     request = Request(Retryable("busy"), OutcomeUnknown("no answer"), Retryable("busy"), Retryable("busy"))
-    run = policy(after_attempts(5), lambda state: told.append(state.attempt_number)).run(request, request.sleep)
+    run = policy(5, lambda state: told.append(state.attempt_number)).run(request, request.sleep)
     assert await run == "done"
     assert request.slept == [1.0, 2.0, 4.0, 4.0]
     assert told == [1, 2, 3, 4]
@@ -69,7 +76,7 @@ async def test_what_passes_is_tried_again() -> None:
 async def test_the_last_error_is_raised() -> None:
     request = Request(Retryable("first"), Retryable("second"), Retryable("third"))
     with pytest.raises(Retryable, match="second"):
-        await policy(after_attempts(2)).run(request, request.sleep)
+        await policy(2).run(request, request.sleep)
     assert (request.attempts, len(request.slept)) == (2, 1)
 
 
@@ -77,7 +84,7 @@ async def test_the_last_error_is_raised() -> None:
 async def test_nothing_else_is_tried_again(error: BaseException) -> None:
     request = Request(error)
     with pytest.raises(type(error)):
-        await policy(after_attempts(5)).run(request, request.sleep)
+        await policy(5).run(request, request.sleep)
     assert (request.attempts, request.slept) == (1, [])
 
 
@@ -90,7 +97,7 @@ async def test_time_ends_it_however_few_the_attempts_are() -> None:
         clock += seconds
 
     with pytest.raises(Retryable, match="3"):
-        await policy(after_seconds(6.5, lambda: clock)).run(request, sleep)
+        await policy(0, stop=after_seconds(6.5, lambda: clock)).run(request, sleep)
     assert clock == 107.0
 
 
@@ -99,9 +106,8 @@ async def test_a_result_may_be_a_failure_and_the_last_one_is_returned() -> None:
         return left.pop(0)
 
     left: list[str | None] = ["some", "fewer", None]
-    waits = retry.Policy(
-        stop=after_attempts(3), first=0.0, longest=0.0, on=retry_if_result(lambda one: one is not None)
-    )
+    limit = Limit(what="a request", attempts=3, then="the last result")
+    waits = retry.Policy(limit=limit, on=retry_if_result(lambda one: one is not None))
     assert await waits.run(none_left) is None
     left = ["some", "fewer", "still"]
     assert await waits.run(none_left) == "still"
@@ -109,5 +115,9 @@ async def test_a_result_may_be_a_failure_and_the_last_one_is_returned() -> None:
 
 def test_a_thread_may_wait_too() -> None:
     request = Request(Retryable("busy"))
-    assert policy(after_attempts(2)).run_blocking(request.blocking, request.slept.append) == "done"
+    assert policy(2).run_blocking(request.blocking, request.slept.append) == "done"
     assert request.slept == [1.0]
+
+
+def test_the_page_is_generated() -> None:
+    assert (ROOT / "docs/retries.md").read_text() == retries_page.render_markdown(), "make docs"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar, get_args, get_type_hints
 
 import numpy as np
@@ -52,6 +52,11 @@ cdef inline int check(cnp.ndarray array, str name, int kind, int dimensions, int
         raise TypeError(f"{name}: a kernel needs a contiguous array of another type, not {array.dtype}[{array.ndim} dimensions]")
     return 0
 
+cdef inline int check_group(object group, str name, int size) except -1:
+    if not isinstance(group, tuple) or len(<tuple>group) != size:
+        raise TypeError(f"{name}: a kernel needs a tuple of {size} arrays, not {type(group).__name__}")
+    return 0
+
 '''
 READABLE = "cnp.NPY_ARRAY_C_CONTIGUOUS | cnp.NPY_ARRAY_ALIGNED"
 
@@ -67,12 +72,13 @@ def write_module(
     wanted = [(kernel.name, functions.source(kernel.py_func), kernel) for kernel in kernels]
     entries, called_once = [], set()
     for name, source, kernel in [*wanted, *([walk] if walk else [])]:
-        signatures = signatures_of(kernel)
-        made = [functions.translate(source, signature) for signature in signatures]
+        signatures, groups = signatures_of(kernel), groups_of(kernel)
+        spread = source.spread(groups) if groups else source
+        made = [functions.translate(spread, signature) for signature in signatures]
         called_once |= set(made)
         names = [name] if len(made) == 1 else [f"{name}_{n}" for n in range(len(made))]
         returns = get_type_hints(kernel.py_func)["return"]
-        entries += [_entry(function, each, returns is bool) for function, each in zip(made, names, strict=True)]
+        entries += [_entry(function, each, groups, returns is bool) for function, each in zip(made, names, strict=True)]
         if len(made) > 1:
             entries.append(_choice(name, names, made))
     texts = [function.text(inline=function not in called_once) for function in functions.made.values()]
@@ -82,12 +88,22 @@ def write_module(
 def signatures_of(kernel: Kernel[..., Any]) -> list[list[Type]]:
     """The types of the arguments of a kernel: one list for each choice of what its type variables stand for."""
     hints = get_type_hints(kernel.py_func, include_extras=True)
-    kinds = [hints[name] for name in inspect.signature(kernel.py_func).parameters]
+    groups = groups_of(kernel)
+    kinds = list[Any]()
+    for name in inspect.signature(kernel.py_func).parameters:
+        fields = get_type_hints(hints[name], include_extras=True) if name in groups else {}
+        kinds += fields.values() or [hints[name]]
     variables = [kind for kind in dict.fromkeys(kinds) if isinstance(kind, TypeVar)]
     return [
         [_type(dict(zip(variables, choice, strict=True)).get(kind, kind)) for kind in kinds]
         for choice in itertools.product(*(variable.__constraints__ for variable in variables))
     ]
+
+
+def groups_of(kernel: Kernel[..., Any]) -> dict[str, tuple[str, ...]]:
+    """The arguments of a kernel that are NamedTuples of arrays, with the names of their fields."""
+    hints = get_type_hints(kernel.py_func)
+    return {name: hint._fields for name, hint in hints.items() if name != "return" and hasattr(hint, "_fields")}
 
 
 def _type(hint: Any) -> Type:
@@ -100,12 +116,20 @@ def _type(hint: Any) -> Type:
     return Array(f"{np.dtype(item)}_t", dimensions.count)
 
 
-def _entry(function: Function, name: str, is_bool: bool) -> str:
-    parameters, passed, checks = [], [], []
+def _entry(function: Function, name: str, groups: Mapping[str, Sequence[str]], is_bool: bool) -> str:
+    parameters, passed, checks = list[str](), list[str](), list[str]()
+    group_of = {f"{group}_{each}": (group, i) for group, fields in groups.items() for i, each in enumerate(fields)}
     for parameter, kind in zip(function.source.parameters, function.types, strict=True):
         if isinstance(kind, Array):
             flags = READABLE + (" | cnp.NPY_ARRAY_WRITEABLE" if parameter in function.written else "")
-            parameters.append(f"cnp.ndarray {parameter} not None")
+            if parameter in group_of:
+                group, place = group_of[parameter]
+                if group not in parameters:
+                    parameters.append(group)
+                    checks.append(f"    check_group({group}, {group!r}, {len(groups[group])})")
+                checks.append(f"    cdef cnp.ndarray {parameter} = <cnp.ndarray?>(<tuple>{group})[{place}]")
+            else:
+                parameters.append(f"cnp.ndarray {parameter} not None")
             checks.append(f"    check({parameter}, {parameter!r}, {_numpy_type(kind)}, {kind.dimensions}, {flags})")
             passed.append(f"<{kind.item}*>cnp.PyArray_DATA({parameter})")
             passed += [f"cnp.PyArray_DIMS({parameter})[{i}]" for i in range(kind.dimensions)]

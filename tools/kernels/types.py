@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ast
+import copy
 import inspect
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -62,6 +63,29 @@ class Source:
     @property
     def parameters(self) -> list[str]:
         return [argument.arg for argument in self.tree.args.args]
+
+    def spread(self, groups: Mapping[str, Sequence[str]]) -> Source:
+        """The same function with a parameter `group_field` for each field of its parameters `group`, which are NamedTuples."""
+        tree = _Spread(groups).visit(copy.deepcopy(self.tree))
+        tree.args.args = [
+            ast.arg(name)
+            for argument in tree.args.args
+            for name in [f"{argument.arg}_{each}" for each in groups.get(argument.arg, ())] or [argument.arg]
+        ]
+        return Source(tree, self.names)
+
+
+class _Spread(ast.NodeTransformer):
+    """`group.field` becomes `group_field`."""
+
+    def __init__(self, groups: Mapping[str, Sequence[str]]) -> None:
+        self.groups = groups
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
+        if isinstance(node.value, ast.Name) and node.value.id in self.groups:
+            return ast.Name(f"{node.value.id}_{node.attr}", node.ctx)
+        node.value = self.visit(node.value)
+        return node
 
 
 class NotTranslated(Exception):

@@ -11,12 +11,13 @@ from typing import Any
 
 from pcaplake.common.aws_requests import CREDENTIAL_ERRORS
 from pcaplake.common.errors import Fatal, NotAllowed, Retryable
+from pcaplake.common.retry import ADMIN_REQUEST
 from pcaplake.lake.store.credentials import botocore_client_arguments
 
 _CONFIG: dict[str, Any] = {
     "connect_timeout": 5,
     "read_timeout": 30,
-    "retries": {"mode": "standard", "total_max_attempts": 5},
+    "retries": {"mode": "standard", "total_max_attempts": ADMIN_REQUEST.attempts},
 }
 
 

@@ -82,9 +82,7 @@ def create_local_case(store: Store, given: Path | None = None, *, adopt: bool = 
     return Case(store=store, place=SqlitePlace(store=store, given=given), adopt=adopt, lease_wait=LOCAL_LEASE_WAIT)
 
 
-def create_fleet_case(
-    store: Store, shared_tables: SharedTables, *, adopt: bool = False, lease_timeout: float = 10.0
-) -> Case:
+def create_fleet_case(store: Store, shared_tables: SharedTables, *, adopt: bool = False, lease_timeout: float) -> Case:
     """A lake of the fleet. The caller closes it and `shared_tables`. Raises Fatal for a URI that has two spellings."""
     lock_table = None
     if shared_tables.locks is not None:

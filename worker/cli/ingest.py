@@ -23,13 +23,14 @@ from pcaplake.ingest.captures.reference import ObjectRef
 from pcaplake.ingest.captures.source import Sources
 from pcaplake.ingest.local_run import Ingest
 from pcaplake.ingest.pipeline import Reader
+from pcaplake.lake.config import MIB
 from pcaplake.lake.identity import read_identity
 from pcaplake.lake.lake import Lake
 from pcaplake.lake.ledger.sqlite import SqliteLedger
 from pcaplake.lake.store.store import Store
 from pcaplake.lake.tables import count_tables
 from pcaplake.worker import console as screen
-from pcaplake.worker.config.settings import Settings, WrongSetting
+from pcaplake.worker.config.settings import LakeSettings, Settings, WrongSetting
 
 from .ingest_report import name_files, progress_values, say_which_decodings_differ, show_result, tally_as_dict
 from .lake_options import FollowLinks, LakeUri, Pair
@@ -41,7 +42,11 @@ Names = Annotated[
 ]
 
 
-def _tuning_option(text: str, metavar: str | None = None) -> Any:
+def _tuning_option(name: str, metavar: str) -> Any:
+    """An option for one of `LakeSettings`, with its description there and its default."""
+    default = Settings.model_fields[name].default
+    shown = f"{default // MIB}MB" if metavar == "SIZE" else f"{default:g}s" if metavar == "TIME" else default
+    text = f"{LakeSettings.model_fields[name].description} Default: {shown}."
     return typer.Option(help=text, metavar=metavar, show_default=False)
 
 
@@ -74,18 +79,16 @@ class SettingOptions:
         typer.Option(metavar="COLUMN", help="Partition column of a new lake; default: date. Repeatable."),
     ] = None
     create: Annotated[bool | None, typer.Option("--create/--no-create", help="Create missing tables.")] = None
-    target_file_size: Annotated[str | None, _tuning_option("Target size of Parquet files (128MB).", "SIZE")] = None
-    max_records: Annotated[int | None, _tuning_option("Maximum number of rows in a window (5000000).", "N")] = None
-    flush_interval: Annotated[str | None, _tuning_option("Longest time that a window stays open (60s).", "TIME")] = None
-    max_batch_adds: Annotated[int | None, _tuning_option("Maximum number of files in a batch (5000).", "N")] = None
-    max_batch_age: Annotated[str | None, _tuning_option("Longest time that a batch waits for more (2s).", "TIME")] = (
-        None
-    )
-    compression: Annotated[str | None, _tuning_option("zstd, snappy, gzip, lz4 or none (zstd).", "NAME")] = None
-    compression_level: Annotated[int | None, _tuning_option("Level for zstd and gzip (1).", "N")] = None
-    row_group_rows: Annotated[int | None, _tuning_option("Rows in a Parquet row group (131072).", "N")] = None
-    checkpoint_interval: Annotated[int | None, _tuning_option("Versions between checkpoints (100).", "N")] = None
-    commit_timeout: Annotated[str | None, _tuning_option("Longest time that a commit is retried (60s).", "TIME")] = None
+    target_file_size: Annotated[str | None, _tuning_option("target_file_size", "SIZE")] = None
+    max_records: Annotated[int | None, _tuning_option("max_records", "N")] = None
+    flush_interval: Annotated[str | None, _tuning_option("flush_interval", "TIME")] = None
+    max_batch_adds: Annotated[int | None, _tuning_option("max_batch_adds", "N")] = None
+    max_batch_age: Annotated[str | None, _tuning_option("max_batch_age", "TIME")] = None
+    compression: Annotated[str | None, _tuning_option("compression", "zstd|snappy|gzip|lz4|none")] = None
+    compression_level: Annotated[int | None, _tuning_option("compression_level", "N")] = None
+    row_group_rows: Annotated[int | None, _tuning_option("row_group_rows", "N")] = None
+    checkpoint_interval: Annotated[int | None, _tuning_option("checkpoint_interval", "N")] = None
+    commit_timeout: Annotated[str | None, _tuning_option("commit_timeout", "TIME")] = None
 
 
 @dataclass(frozen=True, kw_only=True)

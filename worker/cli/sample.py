@@ -17,14 +17,13 @@ def sample(
     mix: Annotated[
         str,
         typer.Option(
-            metavar="a|b|c|noise|charging|drive",
-            help="a, b, c: benchmark traffic; noise: all three with random payloads; charging: a car at charging stations; "
-            "drive: a realistic drive with damage.",
+            metavar="drive|charging",
+            help="drive: a realistic drive with damage; charging: a car at charging stations.",
         ),
     ] = "drive",
     seconds: Annotated[float, typer.Option(metavar="N", help="Seconds of traffic; fractions are allowed.")] = 10.0,
     vehicles: Annotated[
-        int | None, typer.Option(metavar="N", help="Number of vehicles; default: two for a drive, one for a mix.")
+        int | None, typer.Option(metavar="N", help="Number of vehicles; default: two for a drive, one that charges.")
     ] = None,
     seed: Annotated[int, typer.Option(metavar="N", help="The same seed gives the same bytes.")] = 1,
 ) -> None:

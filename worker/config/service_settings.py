@@ -16,7 +16,7 @@ import yaml
 from pydantic import Field, ValidationError, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from pcaplake.lake.config import Creation, LakeConfig
+from pcaplake.lake.config import FLEET_LEASE_TIMEOUT, Creation, LakeConfig
 
 from .environment import (
     PREFIX,
@@ -29,6 +29,7 @@ from .environment import (
 from .routes import Routes
 from .settings import (
     Columns,
+    LakeSettings,
     Pairs,
     Seconds,
     Size,
@@ -55,7 +56,7 @@ def read_memory_limit() -> int:
     return min(limits)
 
 
-class FleetSettings(BaseSettings):
+class FleetSettings(BaseSettings, LakeSettings):
     """Settings of one worker service. Sizes are bytes or `128MB`, times are seconds or `90s`, `2m`."""
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="forbid")
@@ -84,7 +85,7 @@ class FleetSettings(BaseSettings):
         "conditional writes only. All writers of a lake must use the same log store.",
     )
     lock_table: str = Field("delta_log", description="DynamoDB table that S3DynamoDBLogStore uses as lock table.")
-    shards: int = Field(8, ge=1, le=64, description="Shards of the ledger's work list, for new lakes.")
+    shards: int = Field(Creation().shards, ge=1, le=64, description="Shards of the ledger's work list, for new lakes.")
     storage_option: Annotated[Pairs, NoDecode] = Field(
         {},
         description="Options of the object store, as KEY=VALUE,KEY=VALUE or as a map; examples: `pcaplake docs object-stores`.",
@@ -125,35 +126,8 @@ class FleetSettings(BaseSettings):
     preset: Literal["default", "low_latency"] = Field(
         "default", description="`low_latency`: smaller windows and batches, so that rows can be queried within seconds."
     )
-    target_file_size: Size = Field(LakeConfig().target_file_size, description="Target size of Parquet files.")
-    max_records: int = Field(
-        LakeConfig().max_records,
-        ge=1,
-        description="Maximum number of rows in a window (rows of several captures that share Parquet files).",
-    )
-    flush_interval: Seconds = Field(LakeConfig().flush_interval, description="Longest time that a window stays open.")
-    max_batch_adds: int = Field(
-        LakeConfig().max_batch_adds,
-        ge=1,
-        description="Maximum number of files in a batch (stages that are committed together).",
-    )
-    max_batch_age: Seconds = Field(
-        LakeConfig().max_batch_age,
-        description="Longest time that staged captures wait for more before a batch is committed.",
-    )
-    compression: Literal["zstd", "snappy", "gzip", "lz4", "none"] = Field(
-        "zstd", description="Compression of Parquet files."
-    )
-    compression_level: int = Field(
-        LakeConfig().compression_level, ge=1, le=22, description="Compression level for zstd and gzip."
-    )
-    row_group_rows: int = Field(LakeConfig().row_group_rows, ge=1, description="Rows in a Parquet row group.")
-    checkpoint_interval: int = Field(
-        LakeConfig().checkpoint_interval, ge=1, description="Table versions between two checkpoints."
-    )
-    commit_timeout: Seconds = Field(LakeConfig().commit_timeout, description="Longest time that one commit is retried.")
     lease_timeout: Seconds = Field(
-        10.0,
+        FLEET_LEASE_TIMEOUT,
         description="A leader whose heartbeat stops is replaced after this time. Workers that stage nothing check the "
         "lease only a quarter as often.",
     )

@@ -5,12 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from .service_settings import FleetSettings
+from .settings import LakeSettings
 
 
 def list_settings() -> list[tuple[str, str, str, str]]:
     """Name, choices, default and description of every setting."""
     rows = []
-    for name, field in FleetSettings.model_fields.items():
+    # pydantic lists the fields of base classes first; those that few set come last
+    fields = sorted(FleetSettings.model_fields.items(), key=lambda item: item[0] in LakeSettings.model_fields)
+    for name, field in fields:
         choices = getattr(field.annotation, "__args__", ())
         kind = (
             f" ({', '.join(map(str, choices))})"

@@ -16,7 +16,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic_core import ErrorDetails
 
 from pcaplake.common.errors import Fatal, WrongUsage
-from pcaplake.lake.config import Creation, LakeConfig
+from pcaplake.lake.config import BATCH_FLUSH_INTERVAL, Creation, LakeConfig
 from pcaplake.lake.store.store import Store
 from pcaplake.parser import Profile, ProfileError
 from pcaplake.parser.schemas import TABLES
@@ -135,8 +135,41 @@ TableProperties = Annotated[Pairs, AfterValidator(check_table_properties)]
 Columns = Annotated[tuple[str, ...] | None, BeforeValidator(parse_columns)]
 
 
-class Settings(BaseModel):
-    """Settings of `ingest`; other commands use some of them. Defaults for writing are those of `LakeConfig`.
+class LakeSettings(BaseModel):
+    """How a process writes to a lake: the settings that `ingest` and `run` share. The defaults are those of `LakeConfig`."""
+
+    target_file_size: Size = Field(LakeConfig().target_file_size, description="Target size of Parquet files.")
+    max_records: int = Field(
+        LakeConfig().max_records,
+        ge=1,
+        description="Maximum number of rows in a window (rows of several captures that share Parquet files).",
+    )
+    flush_interval: Seconds = Field(LakeConfig().flush_interval, description="Longest time that a window stays open.")
+    max_batch_adds: int = Field(
+        LakeConfig().max_batch_adds,
+        ge=1,
+        description="Maximum number of files in a batch (stages that are committed together).",
+    )
+    max_batch_age: Seconds = Field(
+        LakeConfig().max_batch_age,
+        description="Longest time that staged captures wait for more before a batch is committed.",
+    )
+    compression: Literal["zstd", "snappy", "gzip", "lz4", "none"] = Field(
+        LakeConfig().compression,  # type: ignore[arg-type]
+        description="Compression of Parquet files.",
+    )
+    compression_level: int = Field(
+        LakeConfig().compression_level, ge=1, le=22, description="Compression level for zstd and gzip."
+    )
+    row_group_rows: int = Field(LakeConfig().row_group_rows, ge=1, description="Rows in a Parquet row group.")
+    checkpoint_interval: int = Field(
+        LakeConfig().checkpoint_interval, ge=1, description="Table versions between two checkpoints."
+    )
+    commit_timeout: Seconds = Field(LakeConfig().commit_timeout, description="Longest time that one commit is retried.")
+
+
+class Settings(LakeSettings):
+    """Settings of `ingest`; other commands use some of them.
 
     `load` reads the environment, without pydantic-settings, which a short command would import for this alone.
     """
@@ -154,16 +187,7 @@ class Settings(BaseModel):
     mode: Literal["append", "overwrite"] = "append"
     raw: bool = False
 
-    target_file_size: Size = LakeConfig().target_file_size
-    max_records: int = Field(LakeConfig().max_records, ge=1)
-    flush_interval: Seconds = 60.0
-    max_batch_adds: int = Field(LakeConfig().max_batch_adds, ge=1)
-    max_batch_age: Seconds = LakeConfig().max_batch_age
-    compression: Literal["zstd", "snappy", "gzip", "lz4", "none"] = "zstd"
-    compression_level: int = Field(LakeConfig().compression_level, ge=1, le=22)
-    row_group_rows: int = Field(LakeConfig().row_group_rows, ge=1)
-    checkpoint_interval: int = Field(LakeConfig().checkpoint_interval, ge=1)
-    commit_timeout: Seconds = LakeConfig().commit_timeout
+    flush_interval: Seconds = BATCH_FLUSH_INTERVAL
 
     @classmethod
     def load(cls, **given: Any) -> Self:

@@ -32,7 +32,7 @@ from .v2g_ports import V2gPorts
 
 
 class _Inspection:
-    """What is counted while a capture is read."""
+    """Counts packets, faults and undecoded bytes while a capture is read."""
 
     def __init__(self, capture: Capture) -> None:
         self.interfaces, self.protocols, self.order = Interfaces(), Protocols(), TimeOrder()

@@ -46,9 +46,9 @@ class Timing:
     `lease` is greater than `renew`, and `renew` is greater than 1.2 times `retry`; the library refuses other values.
     """
 
-    lease: int = 15
-    renew: float = 10.0
-    retry: float = 2.0
+    lease: int
+    renew: float
+    retry: float
 
 
 class Election:
@@ -61,14 +61,14 @@ class Election:
         namespace: str,
         name: str,
         identity: str,
-        timing: Timing | None = None,
+        timing: Timing,
         lasting: float = LASTING,
         meter: Meter = SILENT,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.identity = f"{identity}_{uuid.uuid4().hex[:8]}"
         self._cluster, self._namespace, self._name = cluster, namespace, name
-        self._timing = timing or Timing()
+        self._timing = timing
         self._meter, self._clock, self._rights = meter, clock, Rights(clock, lasting=lasting)
 
     async def run(self, lead: Callable[[], Awaitable[None]]) -> None:

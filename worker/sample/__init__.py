@@ -1,10 +1,8 @@
-"""Generates captures: benchmark mixes, noise and a realistic drive. The same arguments give the same bytes.
+"""Generates captures: a realistic drive, and a car at charging stations. The same arguments give the same bytes.
 
 OUT/profile.yaml                                   the ports and buses to read them with
 OUT/databases.yaml                                 what the messages of a drive mean: names the databases of its buses
 OUT/vehicle.dbc, OUT/doors.ldf, OUT/someip/        CAN, LIN and SOME/IP
-OUT/vehicle-001/2026-09-21-b.pcap                  a mix (a, b or c)
-OUT/vehicle-001/2026-09-21-noise-b.pcap            noise: a capture in the shape of each mix
 OUT/vehicle-001/2026-09-21-charging.pcapng         a car at charging stations
 OUT/vehicle-001/2026-09-21-1.pcapng                a drive: the first recording
 OUT/vehicle-001/2026-09-21-2.pcapng                across midnight UTC
@@ -25,10 +23,10 @@ from typing import BinaryIO, cast
 
 import zstandard
 
-from . import charging, damage, databases, diagnosis, drive, files, mixes, modules, noise, truck
+from . import charging, damage, databases, diagnosis, drive, files, modules, truck
 from .sources import BUSES, EVENT_PORT, INTERFACES, SECOND, SOMEIP_PORT, STREAM_PORT, TECMP_BUSES
 
-MIXES = (*mixes.MIXES, "noise", "charging", "drive")
+MIXES = ("drive", "charging")
 MIX_START_NS = 1_790_000_000 * SECOND  # 2026-09-21 14:13:20 UTC
 MIDNIGHT_NS = 1_790_035_200 * SECOND  # 2026-09-22 00:00:00 UTC
 APPLICATION = "pcaplake sample"
@@ -45,7 +43,7 @@ def write_sample_captures(
 ) -> list[Path]:
     """Write the captures of a mix (one of `MIXES`) into the folder `out`; return their paths, profile.yaml last.
 
-    `seconds` of traffic for each of `vehicles` (by default one for a mix, two for a drive). `progress` is called with the
+    `seconds` of traffic for each of `vehicles` (by default one of charging, two for a drive). `progress` is called with the
     fraction done, 0 to 1. Files of the same name are replaced. Raises `ValueError` for arguments out of range.
     """
     if mix not in MIXES:
@@ -65,11 +63,9 @@ def write_sample_captures(
 
         if mix == "drive":
             paths += _write_drive(out / vehicle, seconds, seed, report_progress, first=index == 0)
-        elif mix == "charging":
+        else:
             paths.append(_write_charging(out / vehicle, seconds, seed))
             report_progress(1)
-        else:
-            paths += _write_mix(out / vehicle, mix, seconds, seed, report_progress)
     if mix == "drive":
         databases.write_databases(out)
     (out / "profile.yaml").write_text(_profile_text(mix), encoding="utf-8")
@@ -85,22 +81,6 @@ def recording_boundaries(seconds: float) -> list[int]:
 
 def _format_date(time_ns: int) -> str:
     return f"{datetime.fromtimestamp(time_ns // SECOND, UTC):%Y-%m-%d}"
-
-
-def _write_mix(folder: Path, mix: str, seconds: float, seed: int, done: Callable[[float], object]) -> list[Path]:
-    shapes = noise.NOISE_MIXES if mix == "noise" else [mix]
-    generate = noise.generate_noise_blocks if mix == "noise" else mixes.generate_mix_blocks
-    paths = []
-    for n, shape in enumerate(shapes):
-        suffix = mixes.MIXES[shape].suffix
-        name = shape if mix == shape else f"{mix}-{shape}"
-        path = folder / f"{_format_date(MIX_START_NS)}-{name}.{suffix}"
-        with path.open("wb") as file:
-            for share, piece in generate(shape, seconds=seconds, seed=f"{seed}/{folder.name}", start_ns=MIX_START_NS):
-                file.write(piece)
-                done((n + share) / len(shapes))
-        paths.append(path)
-    return paths
 
 
 def _write_charging(folder: Path, seconds: float, seed: int) -> Path:
@@ -159,10 +139,11 @@ def _open_compressed(path: Path) -> Iterator[BinaryIO]:
 
 def _profile_text(mix: str) -> str:
     lines = ["# How to read these captures."]
-    if mix != "charging":
-        lines += ["ports:", "  udp:", f"    {SOMEIP_PORT}: someip"]
     if mix == "drive":
         lines += [
+            "ports:",
+            "  udp:",
+            f"    {SOMEIP_PORT}: someip",
             f"    {EVENT_PORT}: someip",
             f"    {modules.PDU_PORT}: pdu",
             f"    {modules.NM_PORT}: nm",

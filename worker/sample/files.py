@@ -1,6 +1,6 @@
-"""Capture files: pcap and pcapng records around frames, little endian, streamed to disk.
+"""Capture files: pcapng records around frames, little endian, streamed to disk.
 
-pcap: draft-ietf-opsawg-pcap; pcapng: draft-ietf-opsawg-pcapng (section header, interface description, enhanced packet
+pcapng: draft-ietf-opsawg-pcapng (section header, interface description, enhanced packet
 and interface statistics blocks).
 """
 
@@ -33,18 +33,6 @@ class Interface:
     name: str
     link_type: int
     resolution: int = 9
-
-
-def build_pcap_header(link_type: int) -> bytes:
-    """The 24 bytes at the start of a pcap file with microseconds."""
-    return struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, SNAPLEN, link_type)
-
-
-def build_pcap_record(packet: Packet) -> bytes:
-    """One pcap record; nanoseconds below the microsecond are lost."""
-    microseconds, length = packet.time_ns // 1000, len(packet.data)
-    original = length if packet.original_len is None else packet.original_len
-    return struct.pack("<IIII", microseconds // 10**6, microseconds % 10**6, length, original) + packet.data
 
 
 def build_pcapng_block(kind: int, body: bytes) -> bytes:

@@ -25,7 +25,6 @@ from .sightings import SightingRecorder
 
 log = logging.getLogger(__name__)
 
-ATTEMPTS = 3  # to stage the captures of a message within one generation of each lake
 _IGNORED_KINDS = METRICS["notifications_ignored"].labels["kind"]
 
 
@@ -101,23 +100,20 @@ class MessageStager:
 
         Several captures are checked once more at the end: while the last was read, an overwrite may have removed the first.
         """
-        todo: Sequence[int] = range(len(requests))
-        ids = dict[int, str | None]()
-        for _ in range(ATTEMPTS):
-            # rule: a message is kept if one of its captures fails
-            ends = await asyncio.gather(*(self._stage_capture(requests[i]) for i in todo), return_exceptions=True)
-            _raise_worst_error([end for end in ends if isinstance(end, BaseException)])
-            ids |= zip(todo, ends, strict=True)  # type: ignore[arg-type]
-            if len(requests) == 1:
-                return
-            asked = [(i, capture_id) for i, capture_id in ids.items() if capture_id is not None]
-            staged = await asyncio.gather(
-                *(self.captures.find_staged(requests[i].lake, capture_id) for i, capture_id in asked)
+        # rule: a message is kept if one of its captures fails
+        ends = await asyncio.gather(*map(self._stage_capture, requests), return_exceptions=True)
+        _raise_worst_error([end for end in ends if isinstance(end, BaseException)])
+        if len(requests) == 1:
+            return
+        staged = await asyncio.gather(
+            *(
+                self.captures.find_staged(request.lake, str(capture_id))
+                for request, capture_id in zip(requests, ends, strict=True)
+                if capture_id is not None
             )
-            todo = [i for (i, _), capture in zip(asked, staged, strict=True) if capture is None]
-            if not todo:
-                return
-        raise Retryable(f"its captures were read {ATTEMPTS} times, and each time an overwrite removed some of them")
+        )
+        if None in staged:
+            raise Retryable("an overwrite removed some of its captures while the others were read")
 
     async def _stage_capture(self, request: Request) -> str | None:
         """Returns the id of the capture when it is staged, None when it is gone. Raises the reason to keep the message."""
@@ -139,16 +135,12 @@ class MessageStager:
 
     async def _stage_or_see(self, request: Request) -> Result:
         """Stage a capture. If the ledger has it, and the message says that the object got it again, record that."""
-        for _ in range(ATTEMPTS):
-            result = await self.captures.stage_capture(request)
-            if result.outcome is not Outcome.ALREADY_STAGED:
-                return result
+        result = await self.captures.stage_capture(request)
+        if result.outcome is Outcome.ALREADY_STAGED:
             assert result.capture is not None
-            if await self._sightings.record(request, result.capture):
-                return result
-        raise Retryable(
-            f"{request.ref.uri}: it was seen again {ATTEMPTS} times, and each time the lake was overwritten"
-        )
+            if not await self._sightings.record(request, result.capture):
+                raise Retryable(f"{request.ref.uri}: it was seen again while the lake was overwritten")
+        return result
 
     def _count_staged_capture(self, result: Result, request: Request) -> None:
         assert result.capture is not None

@@ -15,10 +15,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from pcaplake.common import retry
 from pcaplake.common.batched import Batched
 from pcaplake.common.errors import Fatal, PcaplakeError, Retryable
 from pcaplake.common.log_context import bind_log_context
-from pcaplake.common.retry import backoff
 from pcaplake.common.runtime import Runtime
 from pcaplake.common.traces import span
 from pcaplake.ingest.captures.objects import Refused
@@ -26,7 +26,7 @@ from pcaplake.ingest.captures.range_reader import FetchConfig
 from pcaplake.ingest.idle_memory import release_idle_memory
 from pcaplake.ingest.stager import StagerConfig
 from pcaplake.lake.lake import Lake
-from pcaplake.worker.service.queue.heartbeat import CAP, Heartbeats
+from pcaplake.worker.service.queue.heartbeat import Heartbeats
 
 from .message_stager import MessageStager, Returned
 from .notification import BadNotification, parse_notification
@@ -38,7 +38,6 @@ log = logging.getLogger(__name__)
 
 POLLS = 2  # long polls at once: while one waits, the messages of the other are begun
 MOST_AT_ONCE = 10  # messages that the queue delivers at once
-DELETE_ATTEMPTS = 3
 OUTAGE = 5  # failed messages in a row, after which receiving pauses
 POLL_GRACE = 0.5  # seconds after `stop`: a poll that has no answer by then waits at an empty queue
 GIVING_BACK = 5.0  # seconds to give messages back, even after the drain timeout
@@ -60,12 +59,12 @@ class ServiceConfig:
 
     threads: int
     receives: bool = True
-    max_inflight: int = 128
-    poll_wait: float = 20.0
-    visibility_cap: float = CAP
-    retry_first: float = 5.0
-    retry_most: float = 900.0
-    drain_timeout: float = 60.0
+    max_inflight: int
+    poll_wait: float
+    visibility_cap: float
+    retry_first: float
+    retry_most: float
+    drain_timeout: float
     fetch_config: FetchConfig | None = None
 
 
@@ -153,7 +152,7 @@ class Service:
         failures = 0
         while not self._stopping.is_set():
             if self._failures >= OUTAGE:  # each receive counts for the redrive policy: an outage must not use them up
-                seconds = backoff(self._failures - OUTAGE + 1, first=1.0, longest=60.0)
+                seconds = retry.OUTAGE.pause(self._failures - OUTAGE + 1)
                 log.warning("%d messages in a row failed: receiving pauses for %.0f s", self._failures, seconds)
                 await self._sleep_unless_stopped(seconds)
                 if self._stopping.is_set():
@@ -181,7 +180,7 @@ class Service:
                 self._asked -= limit
                 self._turn.set()
             if failures:
-                await self._sleep_unless_stopped(backoff(failures, first=0.2, longest=10.0))
+                await self._sleep_unless_stopped(retry.RECEIVE.pause(failures))
             for delivery in deliveries:
                 self._oldest = max(self._oldest or 0.0, self._now() - delivery.sent_at)
                 suspect, luck = self._suspects.classify_delivery(delivery)
@@ -265,12 +264,12 @@ class Service:
             await self._decode_pool.notify_changed()
 
     def _retry_delay(self, delivery: Delivery) -> float:
-        return backoff(delivery.receive_count, first=self._config.retry_first, longest=self._config.retry_most)
+        return retry.backoff(delivery.receive_count, first=self._config.retry_first, longest=self._config.retry_most)
 
     async def _delete_with_retries(self, deliveries: Sequence[Delivery]) -> dict[Delivery, bool]:
         """Which of them were deleted. The others are delivered again, and the ledger then knows their captures."""
         done, left = set[str](), deliveries
-        for _ in range(DELETE_ATTEMPTS):
+        for _ in retry.DELETE_MESSAGE.rounds:
             result = await self._queue.delete(left)
             done.update(delivery.receipt_handle for delivery in result.done)
             left = result.failed

@@ -1,18 +1,16 @@
 output "policies" {
   description = "IAM policy documents by role, as `pcaplake setup --policies` prints them."
   value = {
-    for role, statements in local.statements : role => {
-      Version = "2012-10-17"
+    for role, policy in local.definitions.policies : role => {
+      Version = policy.Version
       Statement = [
-        for one in statements : merge(
-          {
-            Sid      = one.sid
-            Effect   = one.effect
-            Action   = [for action in one.actions : "${one.service}:${action}"]
-            Resource = sort(distinct(one.resources))
-          },
-          [for condition in [lookup(one, "condition", null)] : { Condition = condition } if condition != null]...
-        ) if length(one.actions) > 0
+        for one in policy.Statement : merge(
+          one,
+          { Resource = sort(distinct(flatten([for pattern in one.Resource : local.expanded[pattern]]))) },
+          [for keys in [try(one.Condition["ForAllValues:StringLike"]["dynamodb:LeadingKeys"], null)] : {
+            Condition = { "ForAllValues:StringLike" = { "dynamodb:LeadingKeys" = sort(distinct(flatten([for key in keys : local.expanded[key]]))) } }
+          } if keys != null]...
+        ) if !contains(local.without_locks, one.Sid)
       ]
     }
   }
@@ -20,33 +18,17 @@ output "policies" {
 
 output "tables" {
   description = "The DynamoDB tables."
-  value = merge(
-    { ledger = { name = var.ledger_table, hash_key = "pk", range_key = "sk", expires = "expireTime" } },
-    var.lock_table == null ? {} : {
-      locks = { name = var.lock_table, hash_key = "tablePath", range_key = "fileName", expires = "expireTime" }
-    },
-  )
+  value       = { for key, table in local.definitions.tables : key => table if key != "locks" || var.lock_table != null }
 }
 
 output "queue" {
   description = "The queue that receives the notifications."
-  value = {
-    name                       = var.queue
-    arn                        = local.queue_arn
-    visibility_timeout_seconds = 120    # heartbeats extend it
-    message_retention_seconds  = 604800 # 7 days
-    max_receive_count          = 5
-  }
+  value       = local.definitions.queue
 }
 
 output "dead_letters" {
   description = "The dead-letter queue. SQS counts a message's age from its first sending, so the retention is the maximum."
-  value = {
-    name                      = local.dead_letters
-    arn                       = local.dead_arn
-    message_retention_seconds = 1209600 # 14 days
-    redrive_allow_policy      = { redrivePermission = "byQueue", sourceQueueArns = [local.queue_arn] }
-  }
+  value       = local.definitions.dead_letters
 }
 
 output "queue_policy" {
@@ -58,7 +40,7 @@ output "queue_policy" {
       Effect    = "Allow"
       Principal = { Service = "s3.amazonaws.com" }
       Action    = "sqs:SendMessage"
-      Resource  = local.queue_arn
+      Resource  = local.definitions.queue.arn
       Condition = {
         ArnEquals    = { "aws:SourceArn" = sort([for bucket in keys(local.prefixes) : "${local.bucket_arn}${bucket}"]) }
         StringEquals = { "aws:SourceAccount" = var.account }

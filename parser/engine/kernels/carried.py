@@ -38,15 +38,15 @@ def adopt_rows(
     owners     int64[messages]: the number of the last piece
     packets    int32[messages]: the ordinal of its packet
     """
-    for s in range(source_rows.size):
-        first = first_slots[s]
-        for i in range(source_rows[s]):
-            piece = owners[tables[owner[s], ORDINAL, sources[first + DEST, i]]]
+    for source in range(source_rows.size):
+        first = first_slots[source]
+        for i in range(source_rows[source]):
+            piece = owners[tables[owner[source], ORDINAL, sources[first + DEST, i]]]
             for k in range(slots.shape[1]):
                 # rule: a packet inside the message has no header that is outside of it
-                if slots[s, k] >= 0 and sources[first + STARTS + k, i] == ABSENT:
+                if slots[source, k] >= 0 and sources[first + STARTS + k, i] == ABSENT:
                     # rule: a header that the message lacks is the one above its last piece
-                    sources[first + STARTS + k, i] = carried[slots[s, k], piece]
-    for t in range(table_rows.size):
-        for i in range(table_rows[t]):
-            tables[t, ORDINAL, i] = packets[tables[t, ORDINAL, i]]
+                    sources[first + STARTS + k, i] = carried[slots[source, k], piece]
+    for table in range(table_rows.size):
+        for i in range(table_rows[table]):
+            tables[table, ORDINAL, i] = packets[tables[table, ORDINAL, i]]

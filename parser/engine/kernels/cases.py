@@ -21,33 +21,44 @@ def store_case_value(arena, at, step, value):
 
 
 @helper
-def store_case_values(data, S, room, K, room_k, ordinals, Q, q, lookup, arena, place, step, valid, todo, n):
-    """Store the case at get(Q, q) for each of the n rows in `todo` that it applies to; return how many rows stay in `todo`.
+def store_case_values(
+    data, source, room, packets, packet_room, ordinals, cases, case, lookup, arena, place, step, valid, todo, n
+):
+    """Store the case at cases[case] for each of the n rows in `todo` that it applies to; return how many rows stay in `todo`.
 
     Which rows have it is as random as the traffic, so nothing branches on it: a row that lacks it gets a value too,
     which the next case overwrites or its validity byte hides (`valid`: where these begin, -1 when there are none).
     """
-    slot, kind, at = get(Q, q + Q_SLOT), get(Q, q + Q_KIND), get(Q, q + Q_SLOT) * room
-    offset, shift, mask, big = get(Q, q + 2), get(Q, q + 3), get(Q, q + 4), get(Q, q + 5)
-    mul, add, table, size = get(Q, q + 6), get(Q, q + 7), get(Q, q + Q_TABLE), get(Q, q + Q_TABLE_SIZE)
-    if_slot, least, most = get(Q, q + Q_IF_SLOT), get(Q, q + Q_LEAST), get(Q, q + Q_MOST)
-    if_offset, if_shift, if_mask = get(Q, q + Q_IF_OFFSET), get(Q, q + Q_IF_SHIFT), get(Q, q + Q_IF_MASK)
-    if_big, if_mul, if_add = get(Q, q + Q_IF_BIG), get(Q, q + Q_IF_MUL), get(Q, q + Q_IF_ADD)
-    field, if_field, if_at = (-1 - slot) * room_k, (-1 - if_slot) * room_k, if_slot * room
+    slot, kind, at = get(cases, case + Q_SLOT), get(cases, case + Q_KIND), get(cases, case + Q_SLOT) * room
+    offset, shift, mask, big = get(cases, case + 2), get(cases, case + 3), get(cases, case + 4), get(cases, case + 5)
+    mul, add, table, size = (
+        get(cases, case + 6),
+        get(cases, case + 7),
+        get(cases, case + Q_TABLE),
+        get(cases, case + Q_TABLE_SIZE),
+    )
+    if_slot, least, most = get(cases, case + Q_IF_SLOT), get(cases, case + Q_LEAST), get(cases, case + Q_MOST)
+    if_offset, if_shift, if_mask = (
+        get(cases, case + Q_IF_OFFSET),
+        get(cases, case + Q_IF_SHIFT),
+        get(cases, case + Q_IF_MASK),
+    )
+    if_big, if_mul, if_add = get(cases, case + Q_IF_BIG), get(cases, case + Q_IF_MUL), get(cases, case + Q_IF_ADD)
+    field, if_field, if_at = (-1 - slot) * packet_room, (-1 - if_slot) * packet_room, if_slot * room
     left = 0
     for j in range(n):
         i = get(todo, j)
-        d = get(S, i)
+        row = get(source, i)
         if slot < 0:
-            value = get(K, field + get(ordinals, d))
+            value = get(packets, field + get(ordinals, row))
             # rule: a negative field of the packet is not known
             ok = value >= 0
         else:
-            start = get(S, at + i)
+            start = get(source, at + i)
             # rule: a case applies only to rows that have its layer
             ok = start >= 0
             if kind == LENGTH_OF:
-                value = (get(S, at + room + i) - start) * mul + add
+                value = (get(source, at + room + i) - start) * mul + add
             else:
                 word = load(data, (start if ok else 0) + offset)
                 if big:
@@ -55,10 +66,10 @@ def store_case_values(data, S, room, K, room_k, ordinals, Q, q, lookup, arena, p
                 value = ((word >> shift) & mask) * mul + add
         if if_slot != NO_SLOT:
             if if_slot < 0:
-                guard = get(K, if_field + get(ordinals, d))
+                guard = get(packets, if_field + get(ordinals, row))
                 ok &= guard >= 0
             else:
-                start = get(S, if_at + i)
+                start = get(source, if_at + i)
                 # rule: a condition holds only for rows that have its layer
                 ok &= start >= 0
                 word = load(data, (start if start >= 0 else 0) + if_offset)
@@ -73,9 +84,9 @@ def store_case_values(data, S, room, K, room_k, ordinals, Q, q, lookup, arena, p
             value = get(lookup, table + (value if inside else 0))
             # rule: a value that its table does not name is null
             ok &= inside & (value != NULL)
-        store_case_value(arena, place + step * d, step, value)
+        store_case_value(arena, place + step * row, step, value)
         if valid >= 0:
-            store8(arena, valid + d, ok)
+            store8(arena, valid + row, ok)
         put(todo, left, i)
         # rule: a row takes the first case that applies
         left += not ok
@@ -83,7 +94,7 @@ def store_case_values(data, S, room, K, room_k, ordinals, Q, q, lookup, arena, p
 
 
 @helper
-def mark_valid_rows(arena, valid, live, column, base, rows, whole, S, m):
+def mark_valid_rows(arena, valid, live, column, base, rows, whole, source, n_rows):
     """Set the validity bytes of the morsel: 1 for all rows (whole) or for m rows of a source, 0 for others.
 
     Return where they begin in the arena.
@@ -99,7 +110,7 @@ def mark_valid_rows(arena, valid, live, column, base, rows, whole, S, m):
         for i in range(max(live[column] - base, 0), rows):
             # rule: rows of other sources are null
             store8(arena, here + i, 0)
-        for i in range(m):
-            store8(arena, here + get(S, i), 1)
+        for i in range(n_rows):
+            store8(arena, here + get(source, i), 1)
     live[column] = base + rows
     return here

@@ -10,9 +10,9 @@ from .raw_memory import get, load, swap
 
 
 @helper
-def read_term_value(data, where, at, P, k):
-    """The value of the term at P[k:k + TERM] for the layer that starts at `at`, or for a carrier that `where` knows."""
-    read = get(P, k)
+def read_term_value(data, where, at, layers, term):
+    """The value of the term at layers[term:term + TERM], for the layer that starts at `at` or a carrier that `where` knows."""
+    read = get(layers, term)
     # rule: a term may read a field of a carrier
     start = get(where, read >> R_PLACE) if read & R_CARRIER else at
     word = load(data, start + (read & 0xFFFF))
@@ -21,22 +21,22 @@ def read_term_value(data, where, at, P, k):
         word = swap(word)
     # rule: a term may begin at any of its 64 bits
     word >>= (read >> R_SHIFT) & 63
-    return (word & get(P, k + T_MASK)) * get(P, k + T_MUL) + get(P, k + T_ADD)
+    return (word & get(layers, term + T_MASK)) * get(layers, term + T_MUL) + get(layers, term + T_ADD)
 
 
 @helper
-def find_sparse_key(N, space, key):
-    """The layer that the key leads to in the sparse key space whose bounds are at N[space], or -1."""
-    low, high = get(N, space), get(N, space + 1)
+def find_sparse_key(sparse, space, key):
+    """The layer that the key leads to in the sparse key space whose bounds are at sparse[space], or -1."""
+    low, high = get(sparse, space), get(sparse, space + 1)
     while low < high:
         middle = (low + high) >> 1
         # rule: the ranges of a sparse key space are sorted, and each begins with its first value
-        if get(N, 2 * middle) <= key:
+        if get(sparse, 2 * middle) <= key:
             low = middle + 1
         else:
             high = middle
     # rule: a value belongs to the last range that begins before it
-    return get(N, 2 * low - 1) if low > get(N, space) else np.int64(-1)
+    return get(sparse, 2 * low - 1) if low > get(sparse, space) else np.int64(-1)
 
 
 @helper

@@ -17,13 +17,13 @@ def read_packet_times(packets: Int64Matrix, n: int, micros: Int64s, interfaces: 
 
     span: int64[4], set to least and greatest time in ns, number of packets with a time, sum of the captured lengths.
     """
-    K, room = packets, packets.shape[1]
+    room = packets.shape[1]
     low, high, known, size = np.int64(2**63 - 1), np.int64(NO_TIME), 0, np.int64(0)
     for i in range(n):
-        time = get(K, i)
+        time = get(packets, i)
         put(micros, i, time // 1000)
-        put(interfaces, i, get(K, INTERFACE * room + i))
-        size += get(K, CAPTURED * room + i)
+        put(interfaces, i, get(packets, INTERFACE * room + i))
+        size += get(packets, CAPTURED * room + i)
         if time != NO_TIME:
             # rule: packets may be out of order in time
             low = min(low, time)
@@ -34,7 +34,7 @@ def read_packet_times(packets: Int64Matrix, n: int, micros: Int64s, interfaces: 
 @kernel
 def fill_key_columns(
     table: Int32Matrix,
-    m: int,
+    n_rows: int,
     first_no: int,
     times: Int64s,
     micros: Int64s,
@@ -52,24 +52,24 @@ def fill_key_columns(
     table: int32[TABLE_FIELDS, room]; first_no: number in the capture of the morsel's first packet.
     """
     nulls = 0
-    for i in range(m):
-        o = table[ORDINAL, i]
+    for i in range(n_rows):
+        ordinal = table[ORDINAL, i]
         # rule: a row has the time of its packet
-        time = get(times, o)
+        time = get(times, ordinal)
         nulls += time == NO_TIME
         put(ts_ns, i, time)
-        put(ts, i, get(micros, o))
+        put(ts, i, get(micros, ordinal))
         # rule: a row has the number of its packet
-        put(packet_no, i, first_no + o)
-    for i in range(m):
+        put(packet_no, i, first_no + ordinal)
+    for i in range(n_rows):
         put(sub_no, i, table[SUB, i])
     if date.size:
-        for i in range(m):
+        for i in range(n_rows):
             # rule: a row has the date of its packet
             put(date, i, get(days, table[ORDINAL, i]))
     if interface.size:
-        for i in range(m):
+        for i in range(n_rows):
             # rule: a row has the interface of its packet
-            o = table[ORDINAL, i]
-            put(interface, i, get(interfaces, o))
+            ordinal = table[ORDINAL, i]
+            put(interface, i, get(interfaces, ordinal))
     return nulls

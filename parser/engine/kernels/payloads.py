@@ -12,31 +12,31 @@ from .raw_memory import SLACK, copy, load, put, store64, swap
 
 
 @kernel
-def sum_payload_lengths(table: Int32Matrix, m: int) -> int:
+def sum_payload_lengths(table: Int32Matrix, n_rows: int) -> int:
     """The sum of the lengths of m payloads."""
     size = 0
-    for i in range(m):
+    for i in range(n_rows):
         # rule: every payload needs room
         size += table[BODY_END, i] - table[BODY, i]
     return size
 
 
 @kernel
-def gather_payloads(data: Bytes, table: Int32Matrix, m: int, offsets: Int32s, filled: int, out: Bytes) -> int:
+def gather_payloads(data: Bytes, table: Int32Matrix, n_rows: int, offsets: Int32s, filled: int, out: Bytes) -> int:
     """Copy m payloads behind each other, 8 bytes at a time (both buffers have SLACK); return how far `out` is filled."""
-    for i in range(m):
-        s = np.int64(table[BODY, i])
-        n = np.int64(table[BODY_END, i]) - s
+    for i in range(n_rows):
+        start = np.int64(table[BODY, i])
+        n = np.int64(table[BODY_END, i]) - start
         # rule: a payload begins where the one before it ends
         put(offsets, i, filled)
         if n > 128:
-            copy(out, filled, data, s, n)
+            copy(out, filled, data, start, n)
         else:
-            k = np.int64(0)
+            done = np.int64(0)
             # rule: a payload is copied to its last byte
-            while k < n:
-                store64(out, filled + k, load(data, s + k))
-                k += SLACK
+            while done < n:
+                store64(out, filled + done, load(data, start + done))
+                done += SLACK
         filled += n
     return filled
 
@@ -58,12 +58,12 @@ def read_stacked_values(
     data: Bytes, first: Int32s, counts: Int64s, step: int, offset: int, shift: int, mask: int, big: int, out: Int32s
 ) -> None:
     """One value of each stacked header, in order."""
-    k = 0
+    done = 0
     for i in range(first.size):
         for j in range(counts[i]):
             # rule: stacked headers lie behind each other
             word = load(data, first[i] + j * step + offset)
             if big:
                 word = swap(word)
-            out[k] = (word >> shift) & mask
-            k += 1
+            out[done] = (word >> shift) & mask
+            done += 1

@@ -17,7 +17,7 @@ BLOCK = 2048  # rows whose masks stay in the first-level cache
 
 @kernel
 def group_rows_by_shape(
-    source: Int32Matrix, m: int, masks: Int32s, order: Int32s, shapes: Int64Matrix, slots: Int32s
+    source: Int32Matrix, n_rows: int, masks: Int32s, order: Int32s, shapes: Int64Matrix, slots: Int32s
 ) -> int:
     """Order m rows of a source int32[slots, room] by shape; return the number of shapes.
 
@@ -29,35 +29,35 @@ def group_rows_by_shape(
              and those that all of them have
     slots    int32[SHAPE_SLOTS], working memory
     """
-    S, room, n_slots = source, source.shape[1], source.shape[0]
-    for first in range(0, m, BLOCK):
-        last = min(first + BLOCK, m)
+    room, n_slots = source.shape[1], source.shape[0]
+    for first in range(0, n_rows, BLOCK):
+        last = min(first + BLOCK, n_rows)
         for i in range(first, last):
             put(masks, i, 0)
         for slot in range(STARTS, n_slots):
             bit, at = 1 << slot - STARTS, slot * room
             for i in range(first, last):
-                put(masks, i, get(masks, i) | (bit if get(S, at + i) >= 0 else 0))
+                put(masks, i, get(masks, i) | (bit if get(source, at + i) >= 0 else 0))
     only, different = get(masks, 0), 0
-    for i in range(m):
+    for i in range(n_rows):
         different |= get(masks, i) ^ only
     if not different:
-        put(shapes, SHAPE_END, m)
+        put(shapes, SHAPE_END, n_rows)
         put(shapes, SHAPE_SOME, only)
         put(shapes, SHAPE_ALL, only)
         return 1
-    for h in range(SHAPE_SLOTS):
-        put(slots, h, -1)
+    for bucket in range(SHAPE_SLOTS):
+        put(slots, bucket, -1)
     n = 0
-    for i in range(m):
+    for i in range(n_rows):
         mask = get(masks, i)
-        h = (mask ^ mask >> 8 ^ mask >> 16) & SHAPE_SLOTS - 1
+        bucket = (mask ^ mask >> 8 ^ mask >> 16) & SHAPE_SLOTS - 1
         while True:
-            shape = get(slots, h)
+            shape = get(slots, bucket)
             # rule: rows have the same shape if they have the same layers
             if shape < 0 or get(shapes, shape * SHAPE_WIDTH + SHAPE_SOME) == mask:
                 break
-            h = (h + 1) & SHAPE_SLOTS - 1
+            bucket = (bucket + 1) & SHAPE_SLOTS - 1
         if shape < 0:
             # rule: shapes are bounded
             shape = min(n, MOST_SHAPES - 1)
@@ -66,7 +66,7 @@ def group_rows_by_shape(
                 put(shapes, shape * SHAPE_WIDTH + SHAPE_SOME, 0)
                 n += 1
             if n < MOST_SHAPES:
-                put(slots, h, shape)
+                put(slots, bucket, shape)
             # rule: rows of the last shape have what some of them have
             some = get(shapes, shape * SHAPE_WIDTH + SHAPE_SOME) | mask
             put(shapes, shape * SHAPE_WIDTH + SHAPE_SOME, some)
@@ -80,7 +80,7 @@ def group_rows_by_shape(
         at = shape * SHAPE_WIDTH + SHAPE_END
         end += get(shapes, at)
         put(shapes, at, end - get(shapes, at))
-    for i in range(m):
+    for i in range(n_rows):
         at = get(masks, i) * SHAPE_WIDTH + SHAPE_END
         put(order, get(shapes, at), i)
         put(shapes, at, get(shapes, at) + 1)
@@ -94,42 +94,42 @@ def has_slot(mask, slot):
 
 
 @helper
-def merge_shapes(G, n_shapes):
+def merge_shapes(shapes, n_shapes):
     """The masks of the slots that some rows, and that all rows have."""
-    some, every = get(G, SHAPE_SOME), get(G, SHAPE_ALL)
+    some, every = get(shapes, SHAPE_SOME), get(shapes, SHAPE_ALL)
     for shape in range(1, n_shapes):
         # rule: a case is left out only if no row has its layer
-        some = some | get(G, shape * SHAPE_WIDTH + SHAPE_SOME)
+        some = some | get(shapes, shape * SHAPE_WIDTH + SHAPE_SOME)
         # rule: all rows have what those of each shape have
-        every = every & get(G, shape * SHAPE_WIDTH + SHAPE_ALL)
+        every = every & get(shapes, shape * SHAPE_WIDTH + SHAPE_ALL)
     return some, every
 
 
 @helper
-def next_case(Q, q, end, some):
+def next_case(cases, case, end, some):
     """The first case from `q` on that rows of a shape may take, `end` if there is none. some: the slots that some rows have."""
-    while q < end:
-        if_slot = get(Q, q + Q_IF_SLOT)
-        if has_slot(some, get(Q, q)) and has_slot(some, if_slot):
+    while case < end:
+        if_slot = get(cases, case + Q_IF_SLOT)
+        if has_slot(some, get(cases, case)) and has_slot(some, if_slot):
             break
-        q += CASE_WIDTH
-    return q
+        case += CASE_WIDTH
+    return case
 
 
 @helper
-def take_together(Q, q, end, G, n_shapes, some, m):
+def take_together(cases, case, end, shapes, n_shapes, some, n_rows):
     """Whether all m rows, whatever their shape, get a column in one loop, whose first case is at `q`: all of them have it, or
     nearly all, and there is no other case. some: the slots that some rows have.
     """
-    slot = get(Q, q)
+    slot = get(cases, case)
     if slot < 0:
         return True
     count, first = 0, 0
     for shape in range(n_shapes):
-        last = get(G, shape * SHAPE_WIDTH + SHAPE_END)
-        count += last - first if has_slot(get(G, shape * SHAPE_WIDTH + SHAPE_ALL), slot) else 0
+        last = get(shapes, shape * SHAPE_WIDTH + SHAPE_END)
+        count += last - first if has_slot(get(shapes, shape * SHAPE_WIDTH + SHAPE_ALL), slot) else 0
         first = last
-    if count == m:
+    if count == n_rows:
         return True
     # rule: rows are taken together only if there is no other case
-    return count >= m - m // 8 and next_case(Q, q + CASE_WIDTH, end, some) == end
+    return count >= n_rows - n_rows // 8 and next_case(cases, case + CASE_WIDTH, end, some) == end

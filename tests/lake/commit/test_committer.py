@@ -18,7 +18,7 @@ from deltalake import DeltaTable
 
 from pcaplake.common.errors import Fatal, NotAllowed, OutcomeUnknown, Retryable
 from pcaplake.ingest.captures.objects import Changed, Gone, Refused
-from pcaplake.lake.commit.source import NullSource
+from pcaplake.lake.commit.capture_source import NullSource
 from pcaplake.lake.config import Creation, LakeConfig
 from pcaplake.lake.delta.log_store import LogStore
 from pcaplake.lake.identity import LAKE_JSON

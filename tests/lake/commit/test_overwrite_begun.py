@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from pcaplake.common.errors import Fatal, Retryable
+from pcaplake.lake.commit.capture_source import NullSource
 from pcaplake.lake.commit.overwrite import begin_generation, overwrite_record_path
-from pcaplake.lake.commit.source import NullSource
 from pcaplake.lake.config import LakeConfig
 from pcaplake.lake.delta import AddFile
 from pcaplake.lake.identity import LAKE_JSON, LEDGER_FILE

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -113,7 +113,19 @@ def greatest(values: Values, out: Bytes) -> bool:
     return most > 300
 
 
-KERNELS: tuple[Kernel[..., Any], ...] = (divide, divide_unsigned, compare, mix, loops, parts, greatest)
+class Pair(NamedTuple):
+    numbers: Int64s
+    out: Int32s
+
+
+@kernel
+def add_up(pair: Pair, n: int) -> int:
+    out, numbers = pair.out, pair.numbers
+    out[0] = total_of(numbers) + n
+    return pair.numbers.size
+
+
+KERNELS: tuple[Kernel[..., Any], ...] = (divide, divide_unsigned, compare, mix, loops, parts, greatest, add_up)
 
 
 def build(folder: Path, name: str, text: str) -> ModuleType:
@@ -198,6 +210,25 @@ def test_a_type_variable_has_a_copy_for_each_type(compiled: ModuleType) -> None:
         assert compiled.greatest(np.array([301], kind), out) is True
     with pytest.raises(TypeError, match="values: no kernel for int16"):
         compiled.greatest(np.array([5], np.int16), np.zeros(2, np.uint8))
+
+
+@pytest.mark.slow
+def test_arrays_that_are_passed_together(compiled: ModuleType) -> None:
+    numbers, out = np.arange(4), np.zeros(1, np.int32)
+    assert compiled.add_up(Pair(numbers, out), 10) == 4
+    assert out.tolist() == [16]
+    read_only = np.frombuffer(bytes(4), np.int32)
+    for bad in (
+        (out, numbers),
+        (numbers, read_only),
+        (numbers, None),
+        (numbers,),
+        (numbers, out, out),
+        [numbers, out],
+        None,
+    ):
+        with pytest.raises(TypeError):
+            compiled.add_up(bad, 10)
 
 
 @pytest.mark.slow

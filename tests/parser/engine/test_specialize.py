@@ -84,7 +84,9 @@ def test_what_the_program_determines_is_not_asked() -> None:
     assert {function.name.rpartition("_")[0] for function in copies} == set(REPEATED)
     for function in copies:
         asked = [
-            node.id for node in ast.walk(function) if isinstance(node, ast.Name) and node.id in ("P", "U", "layer")
+            node.id
+            for node in ast.walk(function)
+            if isinstance(node, ast.Name) and node.id in ("layers", "uses", "layer")
         ]
         assert asked == [], ast.unparse(function)
     called = {ast.unparse(node.func) for node in ast.walk(walk_records) if isinstance(node, ast.Call)}
@@ -97,7 +99,7 @@ def test_what_the_program_determines_is_not_asked() -> None:
     }
     for number in program.frequent:
         body = branches[f"layer == {number}"]
-        assert not re.search(r"\b(flags|L|slots)\b|\bget\((P|U|owner|first_slots), \d", body), body
+        assert not re.search(r"\b(flags|layer_row|slots)\b|\bget\((layers|uses|owner|first_slots), \d", body), body
 
 
 def test_all_frequent_layers_are_declared() -> None:
@@ -115,7 +117,7 @@ def test_another_program_has_another_kernel() -> None:
 
 
 def test_a_loop_that_the_program_does_not_bound_is_refused() -> None:
-    source = walk_source().replace("range(get(P, L + N_KEYS))", "range(limit)")
-    tables = {name: np.zeros((1, encoding.WIDTH), np.int64) for name in ("P", "U", "owner", "first_slots")}
+    source = walk_source().replace("range(get(layers, layer_row + N_KEYS))", "range(limit)")
+    tables = {name: np.zeros((1, encoding.WIDTH), np.int64) for name in ("layers", "uses", "owner", "first_slots")}
     with pytest.raises(AssertionError, match="the program does not determine limit"):
         specialize_walk(source, tables, [0])

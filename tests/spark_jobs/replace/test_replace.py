@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from bench import mixes
 from pcaplake.common.errors import Fatal
 from pcaplake.parser import Profile
 from pcaplake.parser.schemas import TABLES
@@ -54,7 +55,7 @@ BUSES = "buses:\n  tecmp:\n    16: body\n    17: chassis\n    18: powertrain\n  
 def drives(tmp_path_factory: pytest.TempPathFactory) -> Drives:
     """Six captures with rows in six tables: a swap of each table by Spark takes a second or two."""
     root = tmp_path_factory.mktemp("replace")
-    *captures, profile = sample.write_sample_captures(root / "drive", "c", 0.02, vehicles=6, seed=7)
+    *captures, profile = mixes.write_captures(root / "drive", "c", 0.02, vehicles=6, seed=7)
     profile.write_text(profile.read_text() + BUSES)
     return make_drives(root, captures, profile)
 

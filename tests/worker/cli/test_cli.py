@@ -185,8 +185,8 @@ def test_a_closed_pipe_changes_no_exit_code_and_hides_no_message(tmp_path: Path,
         (["inspect", "{tmp}/*.pcap"], "matches nothing"),
         (["inspect", "{drive}", "--profile", "{drive}/profile"], "line 1: "),
         (["sample", "{tmp}/out", "--mix", "z"], "no mix 'z'"),
-        (["sample", "{drive}/profile", "--mix", "a"], "{drive}/profile is not a folder"),
-        (["sample", "{drive}/profile/sub", "--mix", "a"], "{drive}/profile is not a folder"),
+        (["sample", "{drive}/profile", "--mix", "charging"], "{drive}/profile is not a folder"),
+        (["sample", "{drive}/profile/sub", "--mix", "charging"], "{drive}/profile is not a folder"),
         (["brew"], "No such command"),
     ],
 )
@@ -366,7 +366,7 @@ def test_every_compression_is_read_by_all(compression: str, drive: Drive, tmp_pa
 def test_sample_is_deterministic_and_says_what_it_made(tmp_path: Path, capsys: Capsys) -> None:
     made = []
     for name in ("one", "two"):
-        arguments = ("sample", tmp_path / name, "--mix", "a", "--seconds", "0.05", "--vehicles", 2, "--seed", 3)
+        arguments = ("sample", tmp_path / name, "--mix", "charging", "--seconds", "0.05", "--vehicles", 2, "--seed", 3)
         code, out, err = lakes.run(capsys, *arguments)
         assert (code, err) == (0, "")
         made.append([path.read_bytes() for path in sorted((tmp_path / name).rglob("*")) if path.is_file()])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -24,7 +25,7 @@ from pcaplake.worker.config.setting_texts import list_settings
 from pcaplake.worker.config.settings import Settings, WrongSetting
 from pcaplake.worker.config.unknown_variables import describe_unknown_variables
 from pcaplake.worker.service import run as serve
-from tools import settings_page
+from tools import ROOMS, settings_page
 from tools.local.engines import LOOPBACK
 
 ROOT = Path(__file__).parents[3]
@@ -41,6 +42,17 @@ def _nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_page_of_settings_is_true() -> None:
     assert (ROOT / "docs/settings.md").read_text() == settings_page.render_markdown(), "make docs"
+
+
+def test_the_default_of_each_setting_is_declared_once() -> None:
+    """As a field or an argument of the same name: LakeConfig, the settings, a command line or a function."""
+    declared: dict[str, list[str]] = {name: [] for name in (*FleetSettings.model_fields, *Settings.model_fields)}
+    literal = re.compile(rf"\b({'|'.join(declared)}): (?:[^=\n,\[]|\[[^\]\n]*\])+ = (?:Field\(\s*)?[-\d\"]")
+    for path in (path for room in ROOMS for path in (ROOT / room).rglob("*.py")):
+        for found in literal.finditer(path.read_text()):
+            declared[found[1]].append(str(path.relative_to(ROOT)))
+    assert {name: places for name, places in declared.items() if len(places) > 1} == {}
+    assert sum(map(len, declared.values())) > 20
 
 
 def test_every_setting_is_explained_on_the_page_and_in_the_help(capsys: pytest.CaptureFixture[str]) -> None:

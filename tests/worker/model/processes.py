@@ -111,11 +111,11 @@ class WatchedStager(CaptureStager):
 
     promises: Promises
 
-    async def _retry_until_staged(self, request: Request, ref: ObjectRef, *, alone: bool) -> Result:
+    async def _attempt_staging(self, request: Request, ref: ObjectRef, *, alone: bool) -> Result | None:
         capture_id = capture_from_reference(ref).capture_id
         self.promises.begin(capture_id)
         try:
-            return await super()._retry_until_staged(request, ref, alone=alone)
+            return await super()._attempt_staging(request, ref, alone=alone)
         finally:
             self.promises.end(capture_id)
 

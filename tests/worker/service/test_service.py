@@ -15,6 +15,7 @@ from typing import Any, cast
 import pytest
 
 from pcaplake.common.errors import Fatal
+from pcaplake.common.retry import DELETE_MESSAGE
 from pcaplake.ingest.captures.reference import capture_from_reference
 from pcaplake.ingest.decode_pool import MOST_WINDOWS, DecodePool, End, Job
 from pcaplake.lake.adoption import adopt_ledger
@@ -26,7 +27,7 @@ from pcaplake.lake.staging.window import Window
 from pcaplake.worker.service import service as service_module
 from pcaplake.worker.service.notification import parse_notification
 from pcaplake.worker.service.queue import Attributes, Delivery
-from pcaplake.worker.service.service import DELETE_ATTEMPTS, Service
+from pcaplake.worker.service.service import Service
 from tests.lake.generations import raise_generation
 from tests.worker import lakes
 from tests.worker.adapters.memory_ledger import MemoryLedger
@@ -583,7 +584,7 @@ async def test_only_who_leads_asks_for_the_figures_of_the_queue(monkeypatch: pyt
 
 async def test_a_message_that_could_not_be_deleted_is_not_counted_as_deleted() -> None:
     fleet, gauges = Fleet(visibility_timeout=1.0), Gauges()
-    fleet.faults.inject_fault("queue.delete *", "error", times=DELETE_ATTEMPTS)
+    fleet.faults.inject_fault("queue.delete *", "error", times=DELETE_MESSAGE.attempts)
     fleet.upload("a.pcap", can_capture(10, 0))
     async with running(fleet, meter=gauges) as (service, task):
         while not gauges.counted["messages", "delete_failed"]:

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 from botocore.exceptions import ClientError, ReadTimeoutError
 
+from pcaplake.common import retry
 from pcaplake.common.errors import OutcomeUnknown, PcaplakeError, Retryable
 from pcaplake.common.runtime import Runtime
 from pcaplake.ingest.captures.range_reader import FetchConfig, RangeReader
@@ -368,7 +369,7 @@ async def test_requests_to_dynamodb(counts: Counts, monkeypatch: pytest.MonkeyPa
 
 async def test_others_at_the_items_of_the_ledger(counts: Counts, monkeypatch: pytest.MonkeyPatch) -> None:
     hardly_wait(monkeypatch)
-    monkeypatch.setattr("pcaplake.lake.ledger.dynamodb_requests._ATTEMPTS", 3)
+    monkeypatch.setattr(retry, "DYNAMODB_BUSY", replace(retry.DYNAMODB_BUSY, attempts=3))
     busy = refused("TransactionCanceledException")
     busy.response["CancellationReasons"] = [{"Code": "TransactionConflict"}]  # type: ignore[typeddict-unknown-key]
 

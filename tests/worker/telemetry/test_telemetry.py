@@ -33,8 +33,8 @@ from pcaplake.common.traces import exported_traces, span
 from pcaplake.parser.engine.decoder import TOO_MANY_DATES
 from pcaplake.parser.engine.kernels.encoding import FAULTS
 from pcaplake.parser.engine.learned_keys import TOO_MANY_PORTS
+from pcaplake.parser.engine.message_objects import TOO_MUCH_REPEATED
 from pcaplake.parser.engine.messages import TOO_MANY_ROWS
-from pcaplake.parser.engine.objects import TOO_MUCH_REPEATED
 from pcaplake.parser.engine.reassembly.assembler import BAD_CHECKSUM, GAP, TOO_LONG
 from pcaplake.worker.config.environment import read_traces_endpoint
 from pcaplake.worker.telemetry import logs

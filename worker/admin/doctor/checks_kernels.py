@@ -17,7 +17,7 @@ _BUILD = "in a checkout run `make setup`, else install pcaplake from a wheel aga
 
 
 async def check_kernels(case: Case) -> Sequence[Finding]:
-    """The same for all lakes: an installation has one set of kernels."""
+    """Whether the compiled kernels can run. The finding is the same for all lakes: an installation has one set of kernels."""
     try:
         walk = specialized_walk(compiled_program(Profile(), DECODED))
     except KernelsNotBuilt as reason:

@@ -36,9 +36,7 @@ def _refuses_the_queue(error: BaseException) -> bool:
 
 
 _UNTIL_POLICY_HOLDS = retry.Policy(  # a queue's policy takes effect within a minute; these pauses add up to that
-    stop=retry.after_attempts(7),
-    first=1.0,
-    longest=30.0,
+    limit=retry.QUEUE_POLICY,
     uniform=retry.no_jitter,
     on=retry_if_exception(_refuses_the_queue),
 )

@@ -29,9 +29,7 @@ LONGEST_WAIT = 20
 log = logging.getLogger(__name__)
 
 _SENDS = 8  # batches sent at once
-_WHILE_ENTRIES_FAIL = retry.Policy(
-    stop=retry.after_attempts(3), first=0.25, longest=0.5, on=retry_if_result(lambda failed: failed is not None)
-)
+_WHILE_ENTRIES_FAIL = retry.Policy(limit=retry.SQS_ENTRIES, on=retry_if_result(lambda failed: failed is not None))
 _THROTTLED = frozenset({"RequestThrottled", "Throttling", "ThrottlingException", "OverLimit", "KmsThrottled"})
 _NO_QUEUE = frozenset({"NonExistentQueue", "QueueDoesNotExist", "ResourceNotFoundException"})
 
@@ -66,7 +64,9 @@ class SqsQueue(Queue):
                         session.create_client(
                             "sqs",
                             region_name=region,
-                            config=AioConfig(**botocore_config(attempts=3, read_timeout=timeout)),
+                            config=AioConfig(
+                                **botocore_config(attempts=retry.SQS_REQUEST.attempts, read_timeout=timeout)
+                            ),
                         )
                     )
                     for timeout in (LONGEST_WAIT + 10, 10)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pcaplake.parser.engine.objects import FEW_ROWS, MOST_REPEATED
+from pcaplake.parser.engine.message_objects import FEW_ROWS, MOST_REPEATED
 from tests.parser import frames
 from tests.parser.captures import pcap
 from tests.parser.compare import PROFILE, difference, read

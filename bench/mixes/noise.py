@@ -14,9 +14,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from . import files, frames
-from .mixes import CAN_HEADER, RECORD_HEADER, TIME_AT
-from .sources import SOMEIP_PORT
+from pcaplake.worker.sample import files, frames
+from pcaplake.worker.sample.sources import SOMEIP_PORT
+
+from .cyclic import CAN_HEADER, RECORD_HEADER, TIME_AT
+from .pcap_files import build_pcap_header, build_pcap_record
 
 BLOCK_PACKETS = 100_000
 GAP_NS = (1_000, 200_000)  # the shortest and the longest time between two packets
@@ -136,8 +138,8 @@ class NoiseMix:
 
 NOISE_MIXES = {
     "a": NoiseMix(suffix="pcapng", draw=lambda traffic, _: traffic.draw_can_frame(), header=CAN_HEADER, interfaces=4),
-    "b": NoiseMix(suffix="pcap", draw=lambda traffic, _: traffic.draw_someip_datagram(), header=files.build_pcap_header(1)),
-    "c": NoiseMix(suffix="pcap", draw=TrafficGenerator.draw_mixed_frame, header=files.build_pcap_header(1)),
+    "b": NoiseMix(suffix="pcap", draw=lambda traffic, _: traffic.draw_someip_datagram(), header=build_pcap_header(1)),
+    "c": NoiseMix(suffix="pcap", draw=TrafficGenerator.draw_mixed_frame, header=build_pcap_header(1)),
 }  # fmt: skip
 
 
@@ -158,18 +160,17 @@ class _Block:
     period: int
 
 
-def generate_noise_blocks(name: str, *, seconds: float, seed: str, start_ns: int) -> Iterator[tuple[float, bytes]]:
-    """A capture file of a mix in pieces of at most one block (about 25 MB), each with the fraction that is done after it."""
+def generate_noise_blocks(name: str, *, seconds: float, seed: str, start_ns: int) -> Iterator[bytes]:
+    """A capture file of a mix in pieces of at most one block (about 25 MB)."""
     mix = NOISE_MIXES[name]
     end_ns = start_ns + round(seconds * 1e9)
     block = _draw_block(mix, seed, start_ns, end_ns)
-    yield 0.0, mix.header
+    yield mix.header
     shift = 0
     while start_ns + shift < end_ns:
         count = int(np.searchsorted(block.times, end_ns - shift))
-        piece = _shift_block_clocks(mix, block, shift)[: block.starts[count]].tobytes()
+        yield _shift_block_clocks(mix, block, shift)[: block.starts[count]].tobytes()
         shift += block.period
-        yield min(1.0, shift / (end_ns - start_ns)), piece
 
 
 def _draw_block(mix: NoiseMix, seed: str, start_ns: int, end_ns: int) -> _Block:
@@ -186,7 +187,7 @@ def _draw_block(mix: NoiseMix, seed: str, start_ns: int, end_ns: int) -> _Block:
         interface = int(traffic.random.random() * mix.interfaces)
         known = len(traffic.bus_times)
         packet = files.Packet(time_ns, interface, mix.draw(traffic, time_ns))
-        record = files.build_enhanced_packet(packet) if mix.suffix == "pcapng" else files.build_pcap_record(packet)
+        record = files.build_enhanced_packet(packet) if mix.suffix == "pcapng" else build_pcap_record(packet)
         if len(traffic.bus_times) > known:
             bus_at.extend(_entry_clock_offsets(packet.data, size + RECORD_HEADER[mix.suffix]))
         records.append(record)

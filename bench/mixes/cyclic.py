@@ -18,10 +18,12 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from . import files, frames
-from .payloads import PayloadGenerator
+from pcaplake.worker.sample import files, frames
+from pcaplake.worker.sample.payloads import PayloadGenerator
+from pcaplake.worker.sample.sources import SOMEIP_PORT
+
+from .pcap_files import build_pcap_header, build_pcap_record
 from .senders import MILLISECOND, Bytes, Checksum, Clock, Number, Sender, Window, schedule
-from .sources import SOMEIP_PORT
 
 PACKETS_A_SECOND = 10_000
 PERIODS_MS = (*[10] * 7, *[20] * 5, *[50] * 3, *[100] * 3, 500, 1000)  # of twenty senders
@@ -200,7 +202,7 @@ class Mix:
 
     def build_record(self, sender: Sender) -> bytes:
         packet = files.Packet(0, sender.interface, sender.frame)
-        return files.build_enhanced_packet(packet) if self.suffix == "pcapng" else files.build_pcap_record(packet)
+        return files.build_enhanced_packet(packet) if self.suffix == "pcapng" else build_pcap_record(packet)
 
     def build_senders(self, rng: random.Random) -> list[Sender]:
         senders: list[Sender] = []
@@ -219,10 +221,10 @@ CAN_HEADER = files.build_section_header("pcaplake sample") + b"".join(
 )
 MIXES = {
     "a": Mix(suffix="pcapng", header=CAN_HEADER, shares={build_can_sender: 1.0}),
-    "b": Mix(suffix="pcap", header=files.build_pcap_header(1), shares={build_someip_sender: 1.0}),
+    "b": Mix(suffix="pcap", header=build_pcap_header(1), shares={build_someip_sender: 1.0}),
     "c": Mix(
         suffix="pcap",
-        header=files.build_pcap_header(1),
+        header=build_pcap_header(1),
         shares={
             build_tecmp_sender: 0.45,
             build_someip_sender: 0.30,
@@ -235,16 +237,13 @@ MIXES = {
 }
 
 
-def generate_mix_blocks(name: str, *, seconds: float, seed: str, start_ns: int) -> Iterator[tuple[float, bytes]]:
-    """A capture file of a mix in pieces of at most ten seconds, each with the fraction that is done after it."""
+def generate_mix_blocks(name: str, *, seconds: float, seed: str, start_ns: int) -> Iterator[bytes]:
+    """A capture file of a mix in pieces of at most ten seconds."""
     mix, end_ns, rng = MIXES[name], start_ns + round(seconds * 1e9), random.Random(seed)
-    yield 0.0, mix.header
+    yield mix.header
     senders = mix.build_senders(rng)
     for window in schedule(senders, rng, start_ns):
-        yield (
-            min(1.0, (window.end_ns - start_ns) / (end_ns - start_ns)),
-            _build_records(mix, senders, rng, window, end_ns),
-        )
+        yield _build_records(mix, senders, rng, window, end_ns)
         if window.end_ns >= end_ns:
             break
 

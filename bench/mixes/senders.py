@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from .payloads import PayloadGenerator, draw_uniform
+from pcaplake.worker.sample.payloads import PayloadGenerator, draw_uniform
 
 MILLISECOND = 10**6
 JITTER_NS = 400_000  # by how much a control unit is late at most
