@@ -19,7 +19,6 @@ from pcaplake.ingest.captures.discovery import counts_by_name
 from pcaplake.ingest.captures.range_reader import FetchConfig
 from pcaplake.ingest.captures.reference import ObjectRef, reference_from_capture
 from pcaplake.ingest.captures.source import Sources
-from pcaplake.lake.commit.swaps import read_notes
 from pcaplake.lake.lake import Lake, LedgerTimeout
 from pcaplake.lake.missing_rows import find_lost_captures
 from pcaplake.lake.records import SIGHTINGS, Capture
@@ -56,7 +55,6 @@ class Tally:
     replaced: list[str] = field(default_factory=list)  # URIs whose other contents were removed
     other_profile: int = 0  # captures that were in the lake, and that another profile or version has decoded
     other_version: int = 0
-    unfinished: int = 0  # captures that a killed `--reread` may have swapped in some tables only
     reread: int = 0  # captures whose rows were swapped
     not_reread: str = ""  # why none was
     total: int = 0  # captures, and the bytes to read
@@ -172,13 +170,12 @@ class Ingest:
         The table `captures` also knows better than the ledger which of them are quarantined, because rows may be swapped.
         """
         try:
-            unfinished = frozenset[str]().union(*(await read_notes(self._lake.store, self._lake.generation)).values())
             decodings = await read_decodings(self._lake.store, self._known)
         except (OSError, Retryable) as error:  # everything is in the tables
             log.warning("it is not known with which profile the captures in the lake were read: %s", error)
             return {}
         outdated = {}
-        self.tally.other_profile = self.tally.other_version = self.tally.unfinished = 0
+        self.tally.other_profile = self.tally.other_version = 0
         for capture_id, decoding in decodings.items():
             known = self._known[capture_id]
             if decoding.outcome != known.outcome:
@@ -190,11 +187,9 @@ class Ingest:
             differs = (
                 not self._reader.profile.is_recorded_as(decoding.profile),
                 decoding.decoder_version != self._reader.decoder_version,
-                capture_id in unfinished,
             )
             self.tally.other_profile += differs[0]
             self.tally.other_version += differs[1]
-            self.tally.unfinished += differs[2]
             if any(differs):
                 outdated[capture_id] = decoding
         return outdated

@@ -16,9 +16,8 @@ from pcaplake.lake.records import Manifest
 from .blocked_tables import BlockedTables
 from .checkpoints import CheckpointScheduler
 from .committable_files import CommittableFiles
-from .history import APP_ID
+from .history import APP_ID, SWAPPED, opening_version
 from .manifests import Manifests
-from .overwrite import opening_transaction
 from .progress import Progress
 from .source import FilesMissing
 
@@ -107,7 +106,7 @@ class TableCommits:
             table,
             adds,
             txn=Txn(app_id=APP_ID, version=manifest.batch),
-            other_txns=[opening_transaction(manifest.generation)] if manifest.opens else [],
+            other_txns=[Txn(app_id=SWAPPED, version=opening_version(manifest.generation))] if manifest.opens else [],
             schema=schema,
             overwrite=manifest.opens,
             after=after,

@@ -15,10 +15,10 @@ locals {
     text => join("", [for letter in split("", text) : contains(["$", "*", "?"], letter) ? "$${${letter}}" : letter])
   }
   inside = {
-    for pattern in concat(local.records, local.staged, local.committed, [local.version, "*", "*/_delta_log/*", "_pcaplake/*", "_pcaplake/doctor/*", "_pcaplake/stages/*"]) :
+    for pattern in concat(local.records, local.staged, local.committed, [local.version, "*", "*/_delta_log/*", "_pcaplake/*", "_pcaplake/doctor/*", "_pcaplake/stages/*", "_pcaplake/swaps/*"]) :
     pattern => [for lake in var.lakes : "${local.bucket_arn}${local.literal[trimprefix(lake, "s3://")]}/${pattern}"]
   }
-  records         = ["_pcaplake/lake.json", "_pcaplake/batches/*", "_pcaplake/losses/*", "_pcaplake/overwrites/*", "_pcaplake/replaced/*"]
+  records         = ["_pcaplake/lake.json", "_pcaplake/batches/*", "_pcaplake/losses/*", "_pcaplake/overwrites/*"]
   data_files      = var.partition_column == null ? "*-*.parquet" : "*/${coalesce(var.partition_column, "-")}=*"
   staged          = [local.data_files, "_pcaplake/clock"]
   committed       = ["*/_delta_log/*checkpoint*", "*/_delta_log/.tmp/*"]
@@ -93,7 +93,7 @@ locals {
       Tables  = { actions = ["AbortMultipartUpload", "DeleteObject", "GetObject", "PutObject"], resources = local.inside["*"] }
       Names   = { actions = ["GetBucketLocation", "ListBucket"], resources = local.lake_buckets }
       Records = { actions = ["DeleteObject", "PutObject"], resources = flatten([for pattern in local.records : local.inside[pattern]]), effect = "Deny" }
-      Stages  = { actions = ["DeleteObject"], resources = local.inside["_pcaplake/stages/*"], effect = "Deny" }
+      Stages  = { actions = ["DeleteObject"], resources = flatten([for pattern in ["_pcaplake/stages/*", "_pcaplake/swaps/*"] : local.inside[pattern]]), effect = "Deny" }
     }
     operator = {
       LakeJson = { actions = ["GetObject"], resources = local.inside["_pcaplake/lake.json"] }

@@ -1,0 +1,46 @@
+"""Swaps of rows: random histories, and each rule left out."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from pcaplake.lake.commit import swaps
+from tests.lake.commit.swaps_model import TABLES, SwapWorld
+from tests.lake.commit.swaps_mutants import MUTANTS
+
+HISTORIES, STEPS = 30, 8
+
+
+@pytest.fixture(autouse=True)
+def few_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(swaps, "CAPTURES_LAST", TABLES)
+    monkeypatch.setattr("pcaplake.lake.commit.swaps.log.warning", lambda *text: None)
+
+
+async def run_histories(count: int) -> Counter[str]:
+    """What happened in histories with these seeds."""
+    happened: Counter[str] = Counter()
+    for seed in range(count):
+        world = SwapWorld(seed)
+        try:
+            await world.run(STEPS)
+        except AssertionError as error:
+            raise AssertionError(f"seed {seed}: {error}") from error
+        happened += world.counts
+    return happened
+
+
+async def test_each_table_has_the_rows_that_the_records_say() -> None:
+    happened = await run_histories(HISTORIES)
+    assert happened.keys() >= {"swapped", "removed", "killed", "refused", "dropped", "rolled back", "came back"}, (
+        happened
+    )
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+async def test_a_rule_that_is_left_out_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    MUTANTS[name](monkeypatch)
+    with pytest.raises(AssertionError):
+        await run_histories(HISTORIES * 10)
