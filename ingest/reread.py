@@ -35,20 +35,24 @@ AT_ONCE = 500  # captures whose rows are swapped in one transaction of a table
 
 
 async def reason_not_to_reread(
-    lake: Lake, reader: Reader, decodings: Mapping[str, Decoding], *, accept_loss: bool
+    lake: Lake, readers: Mapping[str, Reader], decodings: Mapping[str, Decoding], *, accept_loss: bool
 ) -> str:
-    """Why the rows of these captures must not be swapped for those that `reader` gives; "" if they may.
+    """Why the rows of these captures must not be swapped for those that `readers` give, both by capture_id; "" if they may.
 
     `accept_loss`: values that only an earlier profile or `--raw` gives may be lost.
     """
     if accept_loss:
         return ""
-    if lost := [decoding for decoding in decodings.values() if reader.profile.loses_names_of(decoding.profile)]:
+    if lost := [
+        one for capture_id, one in decodings.items() if readers[capture_id].profile.loses_names_of(one.profile)
+    ]:
         return (
             f"{len(lost):,} of these captures were read with a profile ({lost[0].profile}), and none is given now: their bus "
             "names and vehicle ids would be lost. Give --profile, or accept the loss with --yes"
         )
-    if not reader.raw and await asyncio.to_thread(_have_raw_bytes, lake.store, decodings):
+    without = [capture_id for capture_id, reader in readers.items() if not reader.raw]
+    had_raw: bool = await asyncio.to_thread(_have_raw_bytes, lake.store, without) if without else False
+    if had_raw:
         return (
             "some of these captures were read with --raw: add it, or accept with --yes that column packets.raw is lost"
         )
@@ -70,7 +74,7 @@ class Rereader:
 
     lake: Lake
     sources: Sources
-    reader: Reader
+    reader_of: Callable[[Capture], Reader]
     threads: int
     wanted: Callable[[], bool]
     on_read: Callable[[Capture], None] = lambda capture: None
@@ -87,9 +91,7 @@ class Rereader:
         with ThreadPoolExecutor(self.threads, thread_name_prefix="reread") as pool:
             for start in range(0, len(ready), AT_ONCE):
                 some = [item.capture for item in ready[start : start + AT_ONCE]]
-                again = DecodeAgain(
-                    self.sources, lambda capture: self.reader, self.lake.window, pool, self.wanted, self.on_read
-                )
+                again = DecodeAgain(self.sources, self.reader_of, self.lake.window, pool, self.wanted, self.on_read)
                 stages = await again.run(some, self.threads)
                 self.failed |= {uri: str(error) or repr(error) for uri, error in again.failed.items()}
                 if not self.wanted():

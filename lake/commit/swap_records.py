@@ -106,6 +106,20 @@ async def put_swap(store: Store, swap: RowSwap) -> bool:
     return await store.put_if_absent(_path(swap.number), swap.to_json())
 
 
+async def drop_swap(store: Store, number: int) -> None:
+    """Give a swap up: every table that lacks it keeps its rows, whoever comes to it."""
+    await store.put_if_absent(_dropped_path(number), b"{}")
+
+
+async def is_dropped(store: Store, number: int) -> bool:
+    """Whether somebody has given a swap up."""
+    return await store.head(_dropped_path(number)) is not None
+
+
+def _dropped_path(number: int) -> str:
+    return f"{FOLDER}/{number:020d}.dropped.json"
+
+
 async def read_removed_captures(store: Store) -> dict[str, int]:
     """capture_id -> the batch up to which its rows were removed, of all captures that have ever left the lake."""
     removed = dict[str, int]()

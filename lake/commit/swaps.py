@@ -36,7 +36,7 @@ from pcaplake.lake.store.store import Store
 from pcaplake.parser.schemas import TABLES
 
 from .history import SWAPPED, find_lost_tables, opening_version
-from .swap_records import RowSwap, newest_swap, put_swap, read_swaps
+from .swap_records import RowSwap, drop_swap, is_dropped, newest_swap, put_swap, read_swaps
 
 CAPTURES_LAST: Final = tuple(sorted(TABLES, key="captures".__eq__))
 _ATTEMPTS: Final = 5
@@ -144,13 +144,16 @@ class Swaps:
         missing = await StageFiles(self.store).find_missing(files)
         # rule: rows are removed only if all new ones are there
         if swap.stages and (missing or len(ids) < len(swap.captures)):
-            self._dropped.add(swap.number)
+            await drop_swap(self.store, swap.number)
             log.warning(
                 "the new rows of %s are gone, so the old ones stay in %s: read these captures again",
                 counted(len(swap.captures), "capture"),
                 ", ".join(behind),
             )
         for table in behind:
+            # rule: a swap that was given up in one table does not come to `captures`
+            if swap.stages and table in (behind[0], "captures") and await is_dropped(self.store, swap.number):
+                self._dropped.add(swap.number)
             # rule: a table gets swaps in order
             if table not in self._waiting:
                 await self._try_swap(table, swap, ids, lost)

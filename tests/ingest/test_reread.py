@@ -429,14 +429,14 @@ def test_reread_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "without --reread" in err
 
 
-def test_the_lake_of_a_fleet_is_left_to_spark(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_lake_of_a_fleet_needs_its_settings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lake, paths = tmp_path / "lake", write_captures(tmp_path / "in", 1)
     lakes.run(capsys, "ingest", *paths, "--lake", lake)
     identity = lake / "_pcaplake/lake.json"
     identity.write_text(identity.read_text().replace('"sqlite"', '"dynamodb"'))
     code, _, err = lakes.run(capsys, "ingest", *paths, "--lake", lake, "--reread")
     assert code == 3
-    assert "pcaplake-spark replace" in err
+    assert "name the settings of its workers with --config" in err
 
 
 def test_the_report_says_how_many(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

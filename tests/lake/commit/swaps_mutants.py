@@ -17,6 +17,9 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
     "old rows are removed although new ones are gone": Mutant(
         Swaps._finish_swap, "rows are removed only if all new ones are there", NEVER
     ),
+    "a swap that was given up comes to `captures`": Mutant(
+        Swaps._finish_swap, "a swap that was given up in one table does not come to `captures`", NEVER
+    ),
     "a table gets a later swap first": Mutant(Swaps._finish_swap, "a table gets swaps in order", ALWAYS),
     "a capture leaves the ledger before its rows": Mutant(
         Swaps._finish_swap, "a capture leaves the ledger after its rows have left every table", DROP
