@@ -131,12 +131,12 @@ class Swaps:
             if await put_swap(self.store, swap):
                 return swap.number
 
-    async def _finish_swap(self, swap: RowSwap, lost: Mapping[str, str], *, forget: bool) -> None:
+    async def _finish_swap(self, swap: RowSwap, lost: dict[str, str], *, forget: bool) -> None:
         batches = await self._find_batches(swap.captures)
         ids = set(swap.captures)
         for capture_id, until in swap.captures.items():
             now = batches.get(capture_id, -1)
-            # rule: a content that came back later stays
+            # a content that came back later stays
             if now is None or now > until:
                 ids.discard(capture_id)
         behind = [table for table in CAPTURES_LAST if self._numbers[table] < swap.number]
@@ -154,6 +154,12 @@ class Swaps:
             # rule: a swap that was given up in one table does not come to `captures`
             if swap.stages and table in (behind[0], "captures") and await is_dropped(self.store, swap.number):
                 self._dropped.add(swap.number)
+            # `captures` names the decoding of all other tables
+            if table == "captures" and swap.stages and (before := self._waiting.keys() & set(behind)):
+                first = min(before, key=behind.index)
+                self._waiting.setdefault(table, self._waiting[first])
+                if first in lost:
+                    lost.setdefault(table, lost[first])
             # rule: a table gets swaps in order
             if table not in self._waiting:
                 await self._try_swap(table, swap, ids, lost)
@@ -166,7 +172,7 @@ class Swaps:
         if (
             forget
             and swap.removes
-            # rule: a capture leaves the ledger after its rows have left every table
+            # else a content that comes back would be in a table twice
             and min(self._numbers.values()) >= swap.number
         ):
             assert isinstance(self.ledger, ForgetsCaptures)
@@ -218,7 +224,6 @@ class Swaps:
             snapshot=snapshot,
             removed=removed,
             kept=own,
-            # rule: no other swap comes in between
             fences=(SWAPPED,),
             captures=ids,
         )

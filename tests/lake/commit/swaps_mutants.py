@@ -6,14 +6,13 @@ from collections.abc import Mapping
 from typing import Final
 
 from pcaplake.lake.commit.swaps import Swaps
-from tests.mutants import ALWAYS, DROP, NEVER, Becomes, Mutant
+from tests.mutants import ALWAYS, NEVER, Mutant
 from tests.worker.adapters.memory_ledger import MemoryLedger
 
 MUTANTS: Final[Mapping[str, Mutant]] = {
     "rows of a removed capture come back": Mutant(
         Swaps._record, "rows of a capture that leaves the lake do not come back", NEVER
     ),
-    "a content that came back is removed": Mutant(Swaps._finish_swap, "a content that came back later stays", NEVER),
     "old rows are removed although new ones are gone": Mutant(
         Swaps._finish_swap, "rows are removed only if all new ones are there", NEVER
     ),
@@ -21,10 +20,6 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
         Swaps._finish_swap, "a swap that was given up in one table does not come to `captures`", NEVER
     ),
     "a table gets a later swap first": Mutant(Swaps._finish_swap, "a table gets swaps in order", ALWAYS),
-    "a capture leaves the ledger before its rows": Mutant(
-        Swaps._finish_swap, "a capture leaves the ledger after its rows have left every table", DROP
-    ),
     "a table gets a swap again": Mutant(Swaps._attempt_swap, "a table has each swap once", NEVER),
-    "another swap comes in between": Mutant(Swaps._attempt_swap, "no other swap comes in between", Becomes(())),
     "a ledger forgets captures again": Mutant(MemoryLedger.forget_captures, "a ledger has each swap once", NEVER),
 }

@@ -11,6 +11,13 @@ from tests.lake.commit.swaps_model import TABLES, SwapWorld
 from tests.lake.commit.swaps_mutants import MUTANTS
 
 HISTORIES, STEPS = 30, 8
+FIRST = {
+    "old rows are removed although new ones are gone": 13,
+    "a swap that was given up comes to `captures`": 13,
+    "a table gets a later swap first": 262,
+    "a table gets a swap again": 79,
+}
+"""A history that finds a mutant, where that takes more than a few. If it does not any more, later ones do."""
 
 
 @pytest.fixture(autouse=True)
@@ -50,4 +57,4 @@ async def test_each_table_has_the_rows_that_the_records_say(monkeypatch: pytest.
 async def test_a_rule_that_is_left_out_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     MUTANTS[name](monkeypatch)
     with pytest.raises(AssertionError):
-        await run_histories(range(HISTORIES * 20), monkeypatch)
+        await run_histories(range(first := FIRST.get(name, 0), first + HISTORIES * 20), monkeypatch)
