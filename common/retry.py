@@ -121,13 +121,6 @@ ROW_SWAP = Limit(
     what="to replace rows or files of a table while other programs change the same files", attempts=5, then="an error"
 )
 # -- Spark ----------------------------------------------------------------------------------------------------------------
-SPARK_CONFLICT = Limit(
-    what="one write of a Spark job that conflicts with other writers",
-    attempts=8,
-    first=0.5,
-    longest=10.0,
-    then="an error",
-)
 SHORT_OUTAGE = Limit(
     what="a request of a long job: the lake at its start, the queue",
     attempts=7,

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import time
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from pcaplake.common.errors import Fatal, Retryable
@@ -20,7 +20,6 @@ from pcaplake.ingest.captures.discovery import counts_by_name
 from pcaplake.ingest.captures.range_reader import FetchConfig
 from pcaplake.ingest.captures.reference import ObjectRef, reference_from_capture
 from pcaplake.ingest.captures.source import Sources
-from pcaplake.lake.commit.swaps import read_notes
 from pcaplake.lake.lake import Lake, LedgerTimeout
 from pcaplake.lake.missing_rows import find_lost_captures
 from pcaplake.lake.records import SIGHTINGS, Capture
@@ -56,7 +55,6 @@ class Tally:
     replaced: list[str] = field(default_factory=list)  # URIs whose other contents were removed
     other_profile: int = 0  # captures that were in the lake, and that another profile or version has decoded
     other_version: int = 0
-    unfinished: int = 0  # captures that a killed `--reread` may have swapped in some tables only
     reread: int = 0  # captures whose rows were swapped
     not_reread: str = ""  # why none was
     total: int = 0  # captures, and the bytes to read
@@ -78,20 +76,24 @@ class Ingest:
         replace_changed: bool = False,
         reread: bool = False,
         accept_loss: bool = False,
+        reader_of: Callable[[str], Reader | None] | None = None,
     ) -> None:
-        """`replace_changed`: at the end, remove other contents of the captures that this run read or found in the lake.
+        """`reader_of`: by URI, the reader of a capture instead of `reader`; None only for URIs that no run names.
+
+        `replace_changed`: at the end, remove other contents of the captures that this run read or found in the lake.
 
         `reread`: swap the rows of captures that another profile or version has read. `accept_loss`: also if that loses values.
         """
         self.tally = Tally()
         self.stopped = False
         self._sources, self._reader, self._threads = sources, reader, threads
+        self._readers: Callable[[str], Reader | None] = reader_of or (lambda uri: reader)
         self._replace_changed, self._reread, self._accept_loss = replace_changed, reread, accept_loss
         fetch_config = FetchConfig(eager=False)
         self._stager = CaptureStager(
             sources, StagerConfig(threads=threads, fetch_config=fetch_config, max_open=OPEN_CAPTURES * threads)
         )
-        self.source = CaptureSource(sources, lambda uri: reader, self._restage_captures, fetch_config=fetch_config)
+        self.source = CaptureSource(sources, self._readers, self._restage_captures, fetch_config=fetch_config)
         self._waiting: deque[ObjectRef] = deque()
         self._attempts: Counter[str] = Counter()
         self._contents: dict[str, str] = {}  # uri -> capture_id of captures that are in the lake and not quarantined
@@ -136,6 +138,7 @@ class Ingest:
                 return
             await self._lake.replace_all()
         elif self._reread and not self.stopped:
+            await self._lake.swaps().finish()
             await self._reread_lost_captures()
         await self._drain_until_settled()
         current = dict[str, str]()
@@ -160,7 +163,7 @@ class Ingest:
         seen = {uri: self._seen[uri] for uri in several}
         if not seen:
             return {}
-        current, staged = await see_contents(self._lake, self._sources, seen, self._reader.profile.vehicle_id_of)
+        current, staged = await see_contents(self._lake, self._sources, seen, self._vehicle_id_of)
         self.tally.rows[SIGHTINGS] += staged
         if staged:
             await self._drain_until_settled()
@@ -172,13 +175,12 @@ class Ingest:
         The table `captures` also knows better than the ledger which of them are quarantined, because rows may be swapped.
         """
         try:
-            unfinished = frozenset[str]().union(*(await read_notes(self._lake.store, self._lake.generation)).values())
             decodings = await read_decodings(self._lake.store, self._known)
         except (OSError, Retryable) as error:  # everything is in the tables
             log.warning("it is not known with which profile the captures in the lake were read: %s", error)
             return {}
         outdated = {}
-        self.tally.other_profile = self.tally.other_version = self.tally.unfinished = 0
+        self.tally.other_profile = self.tally.other_version = 0
         for capture_id, decoding in decodings.items():
             known = self._known[capture_id]
             if decoding.outcome != known.outcome:
@@ -188,13 +190,11 @@ class Ingest:
                     del self.tally.bad[known.uri]
                 self._known[capture_id] = replace(known, outcome=decoding.outcome)
             differs = (
-                not self._reader.profile.is_recorded_as(decoding.profile),
+                not self._reader_of(known.uri).profile.is_recorded_as(decoding.profile),
                 decoding.decoder_version != self._reader.decoder_version,
-                capture_id in unfinished,
             )
             self.tally.other_profile += differs[0]
             self.tally.other_version += differs[1]
-            self.tally.unfinished += differs[2]
             if any(differs):
                 outdated[capture_id] = decoding
         return outdated
@@ -221,7 +221,8 @@ class Ingest:
         from .reread import Rereader, reason_not_to_reread
 
         known = {capture_id: decoding for capture_id, decoding in outdated.items() if decoding is not None}
-        why = await reason_not_to_reread(self._lake, self._reader, known, accept_loss=self._accept_loss)
+        readers = {capture_id: self._reader_of(self._known[capture_id].uri) for capture_id in known}
+        why = await reason_not_to_reread(self._lake, readers, known, accept_loss=self._accept_loss)
         if why:
             self.tally.not_reread = why
             return
@@ -230,7 +231,7 @@ class Ingest:
         rereader = Rereader(
             lake=self._lake,
             sources=self._sources,
-            reader=self._reader,
+            reader_of=lambda capture: self._reader_of(capture.uri),
             threads=self._threads,
             wanted=lambda: not self.stopped,
             on_read=self._count_reread_capture,
@@ -239,6 +240,13 @@ class Ingest:
         self.tally.reread += len(rereader.done)
         self.tally.failed |= rereader.failed
         await self._compare_decodings()
+
+    def _reader_of(self, uri: str) -> Reader:
+        """The reader of a capture of this run."""
+        return self._readers(uri) or self._reader
+
+    def _vehicle_id_of(self, uri: str) -> str | None:
+        return self._reader_of(uri).profile.vehicle_id_of(uri)
 
     def _count_reread_capture(self, capture: Capture) -> None:
         self.tally.read_bytes += capture.size
@@ -297,7 +305,7 @@ class Ingest:
 
         request = Request(
             lake=self._lake,
-            reader=self._reader,
+            reader=self._reader_of(ref.uri),
             ref=ref,
             alone=self._attempts[ref.uri] > 0,
             progress=count_bytes,
@@ -379,9 +387,7 @@ class Ingest:
     # -- captures that the committer needs again ------------------------------------------------------------------
     async def _restage_captures(self, captures: Sequence[Capture]) -> None:
         """Stage captures again. An interrupt lets this finish."""
-        await restage_captures(
-            self._stager, self._lake, lambda uri: self._reader, captures, self._count_restaged_capture
-        )
+        await restage_captures(self._stager, self._lake, self._readers, captures, self._count_restaged_capture)
 
     def _count_restaged_capture(self, capture: Capture, result: Result) -> None:
         self._restaged = True

@@ -18,10 +18,10 @@ from pcaplake.lake.commit.capture_source import NullSource, Source
 from pcaplake.lake.commit.committer import FLUSH_POLL_SECONDS, Committer
 from pcaplake.lake.commit.history import find_lost_tables
 from pcaplake.lake.commit.overwrite import begin_generation, check_overwrite, reserve_generation
+from pcaplake.lake.commit.swaps import Copy, Swaps
 from pcaplake.lake.ledger.sqlite import SqliteLedger
 from pcaplake.lake.staging.window import NewSink, Window
 
-from .commit import replaced
 from .config import LakeConfig
 from .lake_parts import LakeParts
 from .ledger import COMMITTED, EVERYTHING, CaptureItem
@@ -187,6 +187,8 @@ class Lake:
                 "the ledger of this lake is in DynamoDB: changed captures can be replaced with a SQLite ledger only"
             )
         generation = await self._retry_until_timeout(self._current.reload_generation)
+        swaps = self.swaps()
+        since = await self._retry_until_timeout(swaps.finish)
         contents = await self._retry_until_timeout(lambda: ledger.find_contents_by_uri(generation, current))
         several = {uri: set(capture_ids) for uri, capture_ids in contents.items() if len(capture_ids) > 1}
         capture_items = await self.find_captures([capture_id for ids in several.values() for capture_id in ids])
@@ -198,16 +200,23 @@ class Lake:
             if current[uri] in committed
         ]
         if items:
-            self._step("before replaced")
             head = await self._retry_until_timeout(ledger.read_head)
-            await self._retry_until_timeout(lambda: replaced.record_replaced_captures(self.store, items, head))
-            self._step("after replaced")
-            await self._retry_until_timeout(
-                lambda: replaced.remove_replaced_rows(
-                    self.store, self.log, ledger, generation, self.lake_config, self.runtime
-                )
-            )
+            # its sightings may be in later batches than the capture
+            captures = {item.capture.capture_id: max(item.batch or 0, head) for item in items}
+            await self._retry_until_timeout(lambda: swaps.swap(captures, since=since))
         return {item.capture.uri for item in items}
+
+    def swaps(self, *, copy: Copy | None = None, runtime: Runtime | None = None) -> Swaps:
+        """Swaps of rows in the lake's generation, as this process last read it."""
+        return Swaps(
+            store=self.store,
+            log_store=self.log,
+            ledger=self.ledger,
+            generation=self._current.generation,
+            lake_config=self.lake_config,
+            runtime=runtime or self.runtime,
+            copy=copy,
+        )
 
     def window(self, *, tables: Collection[str] | None = None) -> Window:
         """A new window for one worker thread; `tables`: take rows of these tables only."""

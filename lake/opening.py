@@ -8,8 +8,8 @@ from pathlib import Path
 from pcaplake.common import VERSION
 from pcaplake.common.errors import Fatal, WrongChoice
 from pcaplake.common.runtime import Runtime
-from pcaplake.lake.commit import replaced
 from pcaplake.lake.commit.rebuild_ledger import rebuild_from_manifests
+from pcaplake.lake.commit.swaps import Swaps
 from pcaplake.lake.delta.log_store import LogStore
 from pcaplake.lake.delta.preflight import check_lock_table
 from pcaplake.lake.ledger.dynamodb import DynamoLedger
@@ -83,7 +83,15 @@ async def open_lake_parts(
         )
         await create_tables(store, opened, log_store, lake.partition_columns, creation.allowed)
         if isinstance(opened, SqliteLedger):
-            await replaced.remove_replaced_rows(store, log_store, opened, lake.generation, lake_config, runtime)
+            swaps = Swaps(
+                store=store,
+                log_store=log_store,
+                ledger=opened,
+                generation=lake.generation,
+                lake_config=lake_config,
+                runtime=runtime,
+            )
+            await swaps.finish()
     except BaseException:
         await opened.close()
         raise

@@ -246,6 +246,7 @@ class Output:
         if version % _CHECKPOINT_VERSIONS == 0:
             try:
                 await self._log.checkpoint(self.layout.table)
+                await self._log.clean(self.layout.table)  # else nobody cleans it in a fleet
             except Retryable as error:  # commits do not need it
                 log.warning("checkpoint of %s: %s", self.layout.table, error)
 

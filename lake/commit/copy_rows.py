@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake.exceptions import DeltaError
 
-from pcaplake.common.errors import Fatal, PcaplakeError, Retryable
+from pcaplake.common.errors import Fatal, PcaplakeError
 from pcaplake.common.plain_text import describe_library_error
 from pcaplake.common.runtime import Runtime
 from pcaplake.lake.config import LakeConfig
@@ -18,7 +18,6 @@ from pcaplake.lake.delta.actions import AddFile
 from pcaplake.lake.delta.errors import SwapConflict
 from pcaplake.lake.delta.live_files import Snapshot
 from pcaplake.lake.records import Capture
-from pcaplake.lake.staging.stage_files import StageFiles
 from pcaplake.lake.staging.window import Window
 from pcaplake.lake.store.store import Store
 from pcaplake.lake.table_rows import TableRows
@@ -116,32 +115,11 @@ class Copying:
             raise NotRewritable(f"{self.table} cannot be rewritten: {describe_library_error(error)}") from error
 
 
-def copy_other_rows(
-    store: Store,
-    table: str,
-    snapshot: Snapshot,
-    wanted: pc.Expression,
-    columns: Sequence[str],
-    lake_config: LakeConfig,
-    runtime: Runtime,
-) -> tuple[list[str], list[AddFile]]:
-    """The files with rows that match, and new files with the other rows of these files. Blocks. Raises as `Copying.copy`."""
-    removed, kept = Copying.from_snapshot(table, snapshot, wanted, columns).copy(store, lake_config, runtime)
-    require_live(table, snapshot, removed)
-    return removed, kept
-
-
 def require_live(table: str, snapshot: Snapshot, removed: Collection[str]) -> None:
     """Raises Fatal if `deltalake` names a file that is not live, so that it cannot be removed."""
     for path in removed:
         if path not in snapshot.files.live:
             raise Fatal(f"{table} has no file {path}: see `pcaplake doctor`")
-
-
-async def require_files(store: Store, table: str, adds: Collection[AddFile]) -> None:
-    """Raises Retryable if new files are gone: a VACUUM may have deleted them while this process was stopped for days."""
-    if missing := await StageFiles(store).find_missing([f"{table}/{add.path}" for add in adds]):
-        raise Retryable(f"{len(missing)} new files were deleted, for example {missing[0]}: run it again")
 
 
 def _close(window: Window, table: str) -> list[AddFile]:

@@ -25,7 +25,10 @@ from pcaplake.lake.store.store import Store
 from .manifests import read_manifest
 
 APP_ID = LAKE  # the application whose transactions in a table are batch numbers
-REPLACED_APP_ID = f"{LAKE}-replaced"  # its transaction in a table is the number of replaced contents without rows there
+SWAPPED = f"{LAKE}-swapped"
+"""The application whose transaction in a table is `opening_version` of the generation that it has, plus the number of the last
+swap of rows in it."""
+_SWAPS = 1 << 40  # at most, of one generation
 _MOST_READ = 512  # manifests without `last_batches`, from older versions
 _AT_ONCE = 16
 
@@ -144,11 +147,16 @@ async def accept_table_loss(
     await log_store.commit_transaction(table, Txn(app_id=APP_ID, version=batch), "ACCEPT LOSS")
 
 
+def opening_version(generation: int) -> int:
+    """The transaction SWAPPED of the batch that opens a generation: later than every swap of the generations before."""
+    return generation * _SWAPS
+
+
 async def accept_removed_rows(log_store: LogStore, table: str, version: int, operation: str = "ACCEPT LOSS") -> None:
     """Record that the rows of a table are as they should be at this version, whatever other programs did before. Idempotent.
 
-    A RESTORE may have brought back rows that `--replace-changed` had removed: the next `ingest` removes them again.
+    A RESTORE may have brought back rows that a swap had replaced: the swaps of the generation are done again.
     """
-    again = await log_store.read_transaction(table, REPLACED_APP_ID) > 0
-    other_txns = [Txn(app_id=REPLACED_APP_ID, version=0)] if again else []
+    last = await log_store.read_transaction(table, SWAPPED)
+    other_txns = [Txn(app_id=SWAPPED, version=last // _SWAPS * _SWAPS)] if last % _SWAPS and last > 0 else []
     await log_store.record_judged(table, version, operation, other_txns=other_txns)

@@ -16,7 +16,6 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from pcaplake.common.errors import Fatal, Retryable
-from pcaplake.lake.delta.actions import Txn
 from pcaplake.lake.delta.errors import SchemaConflict, TableBlocked
 from pcaplake.lake.delta.log_store import LogStore
 from pcaplake.lake.delta.schema import evolve_schema
@@ -29,18 +28,9 @@ from pcaplake.lake.store.store import ObjectMeta, Store
 
 LONGEST_MS = 5 * 86_400_000
 """The longest time from the first file to `begin`: after seven days VACUUM and the doctor delete uncommitted files."""
-OPENED = (
-    "pcaplake-opened"  # application of a transaction in each table, with which `replace` (Spark) detects an opening
-)
-SWAPS = 1 << 40  # at most, of one generation in one table
 FOLDER = "_pcaplake/overwrites"
 FORMAT = 1  # of records
 _STAGES_AT_ONCE = 100
-
-
-def opening_transaction(generation: int) -> Txn:
-    """The second transaction of a batch that opens a generation."""
-    return Txn(app_id=OPENED, version=generation * SWAPS)
 
 
 async def reserve_generation(store: Store) -> int:

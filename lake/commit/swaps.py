@@ -1,139 +1,286 @@
-"""What every program follows that swaps rows of captures for newly decoded ones: `ingest --reread`, and Spark's `replace`.
+"""The one way to replace rows of captures: for `ingest --reread`, Spark's `replace`, `--replace-changed` and `delete`.
 
-A run notes the captures before it swaps them, in a folder of its own. One transaction in each table then removes their old
-rows and adds the new ones, `captures` last. The note is deleted after that, so a note names captures that a killed run may
-have swapped in some tables only: the next run decodes them again, whatever `captures` says.
+    record    put `_pcaplake/swaps/<number>.json` if absent: the captures, and the stages with their new rows, if any
+    swap      table by table, `captures` last: one version removes the rows of the captures, adds the new files, and writes
+              `txn(pcaplake-swapped, generation * 2^40 + number)`
+    forget    captures without new rows leave the ledger, so that the same content can come back
+
+Swaps are numbered without gaps, as batches are, and each table gets them in order and each one once: `txn` says which it
+has. So a swap that was cut off needs no capture and no profile: any process finishes it from the record, also at the same
+time as the process that began it. The batch that opens a generation writes a higher transaction, so no swap that was begun
+before comes after it.
 """
 
 from __future__ import annotations
 
-import json
-import random
-from collections.abc import Callable, Collection, Mapping
-from typing import Final
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
 
 from pcaplake.common.errors import Fatal, Retryable
+from pcaplake.common.plain_text import counted
+from pcaplake.common.retry import ROW_SWAP
+from pcaplake.common.runtime import Runtime
+from pcaplake.lake.config import LakeConfig
+from pcaplake.lake.delta.actions import AddFile
+from pcaplake.lake.delta.commit_content import Swap
+from pcaplake.lake.delta.errors import SchemaConflict, SwapConflict, TableBlocked
+from pcaplake.lake.delta.live_files import Snapshot
 from pcaplake.lake.delta.log_store import LogStore
 from pcaplake.lake.identity import read_identity
+from pcaplake.lake.ledger import COMMITTED, ForgetsCaptures, Ledger
+from pcaplake.lake.records import SIGHTINGS, Manifest, Stage, manifest_path
+from pcaplake.lake.staging.stage_files import StageFiles
 from pcaplake.lake.store.store import Store
 from pcaplake.parser.schemas import TABLES
 
-from .overwrite import OPENED, opening_transaction
+from .history import SWAPPED, find_lost_tables, opening_version
+from .swap_records import RowSwap, drop_swap, is_dropped, newest_swap, put_swap, read_swaps
 
-FOLDER: Final = "_pcaplake/spark/replace"
-_NOTE: Final = "captures.json"  # in a run's folder: the captures that it swaps
-_LEFT_SECONDS: Final = 86_400.0  # age after which files of a killed run are deleted
+CAPTURES_LAST: Final = tuple(sorted(TABLES, key="captures".__eq__))
+log = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from .copy_rows import Copying
+
+Copy = Callable[["Copying"], Awaitable[tuple[list[str], list[AddFile]]]]
+"""The files with rows that go, and new files with the other rows of these. Raises as `Copying.copy`."""
 
 
-class SwapFence:
-    """Allows swaps only while the lake has the generation whose captures were chosen, and while no other run swaps rows.
+@dataclass(slots=True, kw_only=True)
+class Swaps:
+    """Swaps rows in one generation of a lake. `copy`: None: in a thread of this process."""
 
-    Each swap writes a `txn` of one application with a higher version than the table has; the batch that opens another
-    generation writes a far higher one. So a swap that begins after the opening is refused, and a swap that began before
-    conflicts with it. The table is read before lake.json, which names a generation before any table has it.
-    """
+    store: Store
+    log_store: LogStore
+    ledger: Ledger
+    generation: int
+    lake_config: LakeConfig
+    runtime: Runtime
+    copy: Copy | None = None
+    _numbers: dict[str, int] = field(default_factory=dict)  # table -> the last swap that it has
+    _waiting: dict[str, str] = field(default_factory=dict)  # tables that cannot get the next swap now -> why
+    _dropped: set[int] = field(default_factory=set)
 
-    def __init__(self, store: Store, log_store: LogStore, generation: int) -> None:
-        self._store, self._log, self._generation = store, log_store, generation
-        self._begun: dict[str, int] = {}
+    async def swap(self, captures: Mapping[str, int], stages: Sequence[Stage] = (), *, since: int) -> None:
+        """Swap the rows of captures for those of `stages`, or remove the captures from the lake.
 
-    async def begin(self) -> None:
-        """Remember the swaps that each table has. Call it before the captures of these swaps are noted.
+        `captures`: capture_id -> the last batch with rows of it; all are committed to every table. `stages`: of these
+        captures, and in no ledger. `since`: what `finish` returned before the captures were chosen.
 
-        Raises Fatal if a table is missing: the swap would create it, and the committer could not tell which batches it has.
+        Raises Fatal if a table cannot be written; the next process finishes the swap there. Raises Retryable if nothing was
+        changed, or if other programs change the same files in each attempt.
         """
-        for table in TABLES:
-            if await self._log.read_version(table) < 0:
-                raise Fatal(
-                    f"the table {table} does not exist. If it was dropped, restore it, or accept the loss with "
-                    f"`pcaplake doctor --repair --accept-loss {table} --yes`; if it is new in this version, start a worker. "
-                    "Then run this again"
-                )
-            self._begun[table] = await self._log.read_transaction(table, OPENED)
-
-    async def next_version(self, table: str) -> int:
-        """The `txn` version of the next swap, random to differ from other runs'.
-
-        Raises Fatal if the lake was overwritten, Retryable if another run has swapped rows of the table.
-        """
-        newest = await self._log.read_transaction(table, OPENED)
-        await self._require_same_generation(table)
-        # else a table could have rows of one run, and `captures` those of the other
-        if newest != self._begun[table]:
-            raise _conflict_with_other_run(table)
-        return max(newest, opening_transaction(self._generation).version) + random.randint(1, 1 << 16)
-
-    async def is_empty(self, table: str) -> bool:
-        """Whether a table has no files, and so no rows to swap."""
-        snapshot = await self._log.read_snapshot(table)
-        return snapshot is None or not snapshot.files.live
-
-    async def verify(self, table: str, version: int) -> None:
-        """Check that the swap was written. Raises as `next_version` if an overwrite or another run came first."""
-        if await self._log.read_transaction(table, OPENED) != version:
-            await self._require_same_generation(table)
-            raise _conflict_with_other_run(table)
-
-    async def _require_same_generation(self, table: str) -> None:
-        identity = await read_identity(self._store)
-        if identity is None or identity[0].generation != self._generation:
+        if stages:
+            await self.require_tables()
+        self.runtime.step("before swap")
+        number = await self._record(captures, stages, since)
+        self.runtime.step("after swap record")
+        done = await self.finish()
+        self.runtime.step("after swap")
+        what = counted(len(captures), "capture")
+        identity = await read_identity(self.store)
+        if identity is None or identity[0].generation != self.generation:
             raise Fatal(
-                f"the lake was overwritten while captures were replaced: {table} is unchanged, and rows that were swapped in "
-                "other tables went with the old rows. Run it again on the lake as it is now"
+                f"the lake was overwritten while captures were replaced: rows of {what} went with the old rows, or were not "
+                "swapped. Run it again on the lake as it is now"
             )
+        if number in self._dropped:
+            raise Retryable(f"the new files of {what} were deleted before they were in the tables: run this again")
+        if number > done:
+            why = "; ".join(f"table {table}: {reason}" for table, reason in self._waiting.items())
+            raise Fatal(f"the rows of {what} are replaced in some tables only, and later in the others: {why}")
+
+    async def require_tables(self) -> None:
+        """Raises Fatal if a table is missing: the rows for it would be in no table."""
+        for table in CAPTURES_LAST:
+            if await self.log_store.read_version(table) < 0:
+                raise Fatal(_missing(table))
+
+    async def finish(self) -> int:
+        """Finish all swaps that are recorded -> the number of the last one that every table has, and the ledger.
+
+        A table that lacks a batch or rows waits until it is repaired. Raises Retryable as `swap`, and Fatal if a table cannot
+        get a swap that removes captures: as long as the ledger has these, their contents would not be read again.
+        """
+        if not (newest := await newest_swap(self.store)):
+            return 0
+        forgotten = await self.ledger.read_last_swap() if isinstance(self.ledger, ForgetsCaptures) else newest
+        self._waiting.clear()
+        self._numbers = await read_swap_numbers(self.log_store, self.generation)
+        least = min(forgotten, *self._numbers.values())
+        recorded = await read_swaps(self.store, range(least + 1, newest + 1))
+        swaps = [swap for swap in recorded if swap.generation == self.generation]
+        lost = await find_lost_tables(self.store, self.log_store, self.ledger) if swaps else {}
+        for swap in swaps:
+            await self._finish_swap(swap, lost, forget=swap.number > forgotten)
+        done = min(newest, *self._numbers.values())
+        if isinstance(self.ledger, ForgetsCaptures) and done > forgotten:
+            await self.ledger.forget_captures(self.generation, (), last_swap=done)
+        return done
+
+    async def _record(self, captures: Mapping[str, int], stages: Sequence[Stage], since: int) -> int:
+        while True:
+            newest = await newest_swap(self.store)
+            for other in await read_swaps(self.store, range(since + 1, newest + 1)) if stages else ():
+                # rule: rows of a capture that leaves the lake do not come back
+                if other.removes and other.captures.keys() & captures.keys():
+                    raise Retryable("another process removes one of these captures from the lake: run this again")
+            swap = RowSwap(number=newest + 1, generation=self.generation, captures=captures, stages=stages)
+            if await put_swap(self.store, swap):
+                return swap.number
+
+    async def _finish_swap(self, swap: RowSwap, lost: dict[str, str], *, forget: bool) -> None:
+        batches = await self._find_batches(swap.captures)
+        ids = set(swap.captures)
+        for capture_id, until in swap.captures.items():
+            now = batches.get(capture_id, -1)
+            # a content that came back later stays
+            if now is None or now > until:
+                ids.discard(capture_id)
+        behind = [table for table in CAPTURES_LAST if self._numbers[table] < swap.number]
+        files = [f"{table}/{add.path}" for table in behind for add in swap.adds_of(table)]
+        missing = await StageFiles(self.store).find_missing(files)
+        # rule: rows are removed only if all new ones are there
+        if swap.stages and (missing or len(ids) < len(swap.captures)):
+            await drop_swap(self.store, swap.number)
+            log.warning(
+                "the new rows of %s are gone, so the old ones stay in %s: read these captures again",
+                counted(len(swap.captures), "capture"),
+                ", ".join(behind),
+            )
+        for table in behind:
+            # rule: a swap that was given up in one table does not come to `captures`
+            if swap.stages and table in (behind[0], "captures") and await is_dropped(self.store, swap.number):
+                self._dropped.add(swap.number)
+            # `captures` names the decoding of all other tables
+            if table == "captures" and swap.stages and (before := self._waiting.keys() & set(behind)):
+                first = min(before, key=behind.index)
+                self._waiting.setdefault(table, self._waiting[first])
+                if first in lost:
+                    lost.setdefault(table, lost[first])
+            # rule: a table gets swaps in order
+            if table not in self._waiting:
+                await self._try_swap(table, swap, ids, lost)
+            if table in self._waiting and table not in lost and swap.removes:
+                raise Fatal(
+                    f"{table}: the rows of {counted(len(ids), 'replaced capture')} cannot be removed: {self._waiting[table]}. "
+                    "Nothing is ingested until they are removed: see `pcaplake doctor`"
+                )
+            self.runtime.step(f"after swap {table}")
+        if (
+            forget
+            and swap.removes
+            # else a content that comes back would be in a table twice
+            and min(self._numbers.values()) >= swap.number
+        ):
+            assert isinstance(self.ledger, ForgetsCaptures)
+            await self.ledger.forget_captures(self.generation, sorted(ids), last_swap=swap.number)
+
+    async def _try_swap(self, table: str, swap: RowSwap, ids: Collection[str], lost: Mapping[str, str]) -> None:
+        """Swap the rows in one table, or note why it waits. Raises Retryable if others change the same files each time."""
+        # it may be put back to a version that has the rows; but rows that another program removed are brought back in this way
+        if table in lost and (swap.removes or await self.log_store.known_loss(table) is None):
+            self._waiting[table] = lost[table]
+            return
+        for _ in ROW_SWAP.rounds:
+            try:
+                await self._attempt_swap(table, swap, ids)
+            except SwapConflict as error:
+                conflict = error
+                log.info("%s; reading the table again", conflict)
+            except (Fatal, TableBlocked, SchemaConflict) as error:
+                self._waiting[table] = str(error)
+                return
+            else:
+                self._numbers[table] = swap.number
+                return
+        raise Retryable(f"{table}: other programs changed the same files in each attempt: {conflict}") from conflict
+
+    async def _attempt_swap(self, table: str, swap: RowSwap, ids: Collection[str]) -> None:
+        snapshot = await self.log_store.read_snapshot(table)
+        # rule: a table has each swap once
+        if snapshot is not None and snapshot.txns.get(SWAPPED, -1) >= swap.txn.version:
+            return
+        removed, adds = list[str](), swap.adds_of(table)
+        if snapshot is None:
+            if adds and swap.number not in self._dropped:
+                raise Fatal(_missing(table))
+            return
+        own = [add.path for add in adds if add.path in snapshot.files.live]  # a table that was restored may have them
+        changes = swap.number not in self._dropped and (swap.removes or table != SIGHTINGS)
+        if changes:
+            removed, kept = await self._copy_other_rows(table, snapshot, ids)
+            removed = [path for path in removed if path not in own]
+            adds = [*(add for add in adds if add.path not in own), *kept]
+        self.runtime.step(f"before swap {table}")
+        if not changes or not (removed or adds):
+            await self.log_store.commit_transaction(table, swap.txn, "REPLACED")
+            return
+        if missing := await StageFiles(self.store).find_missing([f"{table}/{add.path}" for add in adds]):
+            raise SwapConflict(f"{len(missing)} new files were deleted, for example {missing[0]}")
+        files = Swap(
+            snapshot=snapshot,
+            removed=removed,
+            kept=own,
+            fences=(SWAPPED,),
+            captures=ids,
+        )
+        await self.log_store.swap_files(table, adds, files, txns=[swap.txn], schema=swap.schema_of(table))
+
+    async def _copy_other_rows(
+        self, table: str, snapshot: Snapshot, ids: Collection[str]
+    ) -> tuple[list[str], list[AddFile]]:
+        import pyarrow as pa  # this and deltalake: only for lakes whose rows are swapped
+        import pyarrow.compute as pc
+
+        from .copy_rows import Copying, require_live
+
+        wanted = pc.field("capture_id").isin(pa.array(sorted(ids), pa.string()))
+        copying = Copying.from_snapshot(table, snapshot, wanted, ["capture_id"])
+        if self.copy is not None:
+            removed, kept = await self.copy(copying)
+        else:
+            removed, kept = await asyncio.to_thread(copying.copy, self.store, self.lake_config, self.runtime)
+        require_live(table, snapshot, removed)
+        return removed, kept
+
+    async def _find_batches(self, capture_ids: Collection[str]) -> dict[str, int | None]:
+        """capture_id -> its last batch, by the ledger and the manifests; None: it waits for one.
+
+        Batches above head count, too: a rebuilt ledger has many, and one that is an older copy does not know them.
+        """
+        items = await self.ledger.get_capture_items(self.generation, capture_ids)
+        stages = await self.ledger.get_stage_items(self.generation, {item.stage_id for item in items.values()})
+        batches = dict[str, int | None]()
+        for capture_id, item in items.items():
+            stage = stages.get(item.stage_id)
+            batch = item.batch if item.batch is not None or stage is None else stage.batch
+            batches[capture_id] = -1 if batch is None and item.state == COMMITTED else batch
+        number = await self.ledger.read_head() + 1
+        while (body := await self.store.get(manifest_path(number))) is not None:
+            manifest = Manifest.from_json(body[0])
+            for stage_of_batch in manifest.stages if manifest.generation == self.generation else ():
+                batches |= {one.capture_id: number for one in stage_of_batch.captures if one.capture_id in capture_ids}
+            number += 1
+        return batches
 
 
-def _conflict_with_other_run(table: str) -> Retryable:
-    return Retryable(
-        f"{table}: another run replaces captures at the same time: wait until it ends, then run this again"
+def _missing(table: str) -> str:
+    return (
+        f"the table {table} does not exist. If it was dropped, restore it, or accept the loss with `pcaplake doctor --repair "
+        f"--accept-loss {table} --yes`; if it is new in this version, start a worker. Then run this again"
     )
 
 
-async def write_note(store: Store, folder: str, capture_ids: Collection[str], generation: int) -> None:
-    """Note the captures of a generation that the run of a folder begins to swap."""
-    note = {"generation": generation, "captures": sorted(capture_ids)}
-    await store.put(f"{folder}/{_NOTE}", json.dumps(note).encode())
+async def read_swap_numbers(log_store: LogStore, generation: int) -> dict[str, int]:
+    """table -> the number of the last swap that it has; 0: none in this generation, or the table cannot be read."""
 
+    async def read_number(table: str) -> int:
+        try:
+            return max(await log_store.read_transaction(table, SWAPPED) - opening_version(generation), 0)
+        except TableBlocked:
+            return 0
 
-async def read_notes(store: Store, generation: int) -> dict[str, frozenset[str]]:
-    """Notes of killed and of running swaps: path -> captures. An overwrite has removed the rows of older generations."""
-    return {path: captures for path, (noted, captures) in (await _read_all_notes(store)).items() if noted == generation}
-
-
-async def _read_all_notes(store: Store) -> dict[str, tuple[int, frozenset[str]]]:
-    notes = {}
-    for entry in await store.list(FOLDER):
-        if entry.path.endswith(f"/{_NOTE}") and (read := await store.get(entry.path)) is not None:
-            note = json.loads(read[0])
-            notes[entry.path] = (note["generation"], frozenset(note["captures"]))
-    return notes
-
-
-async def settle_notes(
-    store: Store, notes: Mapping[str, frozenset[str]], done: Collection[str]
-) -> dict[str, frozenset[str]]:
-    """Delete the notes of killed runs whose captures are all done. Returns the others, without the captures that are done."""
-    left = {path: begun.difference(done) for path, begun in notes.items()}
-    for path in [path for path, begun in left.items() if not begun]:
-        await store.delete(path)
-    return {path: begun for path, begun in left.items() if begun}
-
-
-async def delete_run_folder(store: Store, folder: str) -> None:
-    """Delete the folder of a run, with its note."""
-    for entry in await store.list(folder):
-        await store.delete(entry.path)
-
-
-async def delete_outdated_notes(store: Store, generation: int) -> None:
-    """Delete the notes of killed runs whose rows an overwrite has removed since."""
-    for path, (noted, _) in (await _read_all_notes(store)).items():
-        if noted < generation:
-            await store.delete(path)
-
-
-async def delete_stale_files(store: Store, clock: Callable[[], float]) -> None:
-    """Delete old files of killed runs, but keep their notes. `clock`: epoch seconds."""
-    for entry in await store.list(FOLDER):
-        if clock() - entry.last_modified.timestamp() > _LEFT_SECONDS and not entry.path.endswith(f"/{_NOTE}"):
-            await store.delete(entry.path)
+    return {table: await read_number(table) for table in CAPTURES_LAST}

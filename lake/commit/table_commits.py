@@ -17,9 +17,8 @@ from .blocked_tables import BlockedTables
 from .capture_source import FilesMissing
 from .checkpoints import CheckpointScheduler
 from .committable_files import CommittableFiles
-from .history import APP_ID
+from .history import APP_ID, SWAPPED, opening_version
 from .manifests import Manifests
-from .overwrite import opening_transaction
 from .progress import Progress
 
 
@@ -111,7 +110,7 @@ class TableCommits:
             table,
             adds,
             txn=Txn(app_id=APP_ID, version=manifest.batch),
-            other_txns=[opening_transaction(manifest.generation)] if manifest.opens else [],
+            other_txns=[Txn(app_id=SWAPPED, version=opening_version(manifest.generation))] if manifest.opens else [],
             schema=schema,
             overwrite=manifest.opens,
             after=after,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 from pcaplake.common.errors import Fatal
 from pcaplake.lake.records import Capture, Manifest, Stage
@@ -170,6 +170,20 @@ class Ledger(Protocol):
         """Give the lease to `owner`, with the next beat, if it is still as seen, and return whether it was."""
 
     async def close(self) -> None: ...
+
+
+@runtime_checkable
+class ForgetsCaptures(Protocol):
+    """A ledger from which captures can be removed: that of one machine."""
+
+    async def read_last_swap(self) -> int:
+        """The number of the last swap of rows (`lake.commit.swaps`) that this ledger has; 0: none."""
+
+    async def forget_captures(self, generation: int, capture_ids: Collection[str], *, last_swap: int) -> None:
+        """Delete captures that a swap has removed from every table, and their sightings, so that they can be ingested again.
+
+        Does nothing if the ledger has this swap or a later one: a capture may have come back since.
+        """
 
 
 def captures_of_other_stages(stage: Stage, holders: Mapping[str, str], *, known: bool) -> dict[str, str]:

@@ -153,9 +153,15 @@ class SqliteLedger(SqliteFile):
             ids_by_uri.setdefault(uri, []).append(capture_id)
         return ids_by_uri
 
+    @in_thread
+    def read_last_swap(self) -> int:
+        return int(self._read_fact("swap", 0))
+
     @in_transaction
-    def forget_captures(self, generation: int, capture_ids: Collection[str]) -> None:
-        """Delete captures whose rows were removed from the tables, and their sightings, so that they can be ingested again."""
+    def forget_captures(self, generation: int, capture_ids: Collection[str], *, last_swap: int) -> None:
+        if self._read_fact("swap", 0) >= last_swap:
+            return
+        self._write_fact("swap", last_swap)
         self._db.executemany(
             f"DELETE FROM captures WHERE generation = ?1 AND outcome = '{SEEN}' AND (uri, etag) = "
             "(SELECT uri, etag FROM captures WHERE generation = ?1 AND capture_id = ?2)",

@@ -69,13 +69,11 @@ def choose_captures(
     *,
     where: str | None = None,
     force: bool = False,
-    begun: Collection[str] = (),
 ) -> CaptureSelection:
     """Choose captures `given` by URI, path or id, and those that match `where`. Raises WrongSetting if neither is given.
 
-    `force`: also captures that are up to date. `begun`: captures that a killed run may have replaced in some tables,
-    whatever the table `captures` says. A capture whose row that table has lost is found by the URI of its object, if the
-    ledger has it.
+    `force`: also captures that are up to date. A capture whose row the table `captures` has lost is found by the URI of its
+    object, if the ledger has it.
     """
     names = {one if "://" in one or _ID.fullmatch(one) else local_file_uri(Path(one)) for one in names_or_ids}
     conditions = [f"({where})"] if where else []
@@ -123,7 +121,7 @@ def choose_captures(
             candidates.append((capture, route))
             if row is not None and row.decoder_version == VERSION and route.profile.is_recorded_as(row.profile):
                 same.add(capture.capture_id)
-    done = set() if force else same - set(begun)
+    done = set() if force else same
     done -= _find_incomplete(spark, lake, done)
     chosen.done = len(done)
     for capture, route in candidates:

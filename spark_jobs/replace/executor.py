@@ -1,20 +1,21 @@
-"""Runs on an executor: reads captures again with the worker's pipeline, into Parquet files in a folder of this run.
+"""Parts of `replace` that executors do: decode captures again, and copy the other rows of files that are replaced.
 
-No table reads this folder. If a task dies, its files stay there without being used. This module does not know Spark.
+Both write files that no table references yet. This module does not know Spark.
 """
 
 from __future__ import annotations
 
 import asyncio
-import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
+from pcaplake.common.runtime import Runtime
 from pcaplake.ingest.captures.objects import Changed, Gone
-from pcaplake.ingest.captures.reference import reference_from_capture
 from pcaplake.ingest.captures.source import Sources
-from pcaplake.ingest.pipeline import Reader
-from pcaplake.ingest.rebuild_files import read_same_content
+from pcaplake.ingest.reread import DecodeAgain
+from pcaplake.lake.commit.copy_rows import Copying
+from pcaplake.lake.delta.actions import AddFile
 from pcaplake.lake.records import Capture
 from pcaplake.lake.staging.window import Window
 from pcaplake.lake.store.store import Store
@@ -31,47 +32,73 @@ class CaptureToReplace:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DecodedCapture:
-    """`files`: by table, below the folder of the run. `problem`: why the rows of the capture are not replaced; `gone`: because
-    its object was deleted or has another content."""
+class Site:
+    """The lake whose rows are replaced."""
 
-    capture_id: str
-    uri: str
-    files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    rows: Mapping[str, int] = field(default_factory=dict)
-    problem: str | None = None
-    gone: bool = False
+    lake: str
+    work: Work
+    generation: int
+    partition_columns: tuple[str, ...]
+
+    def __call__(self) -> Site:
+        return self
+
+    def open_store(self) -> Store:
+        return Store.open(self.lake, self.work.storage_options(self.lake))
+
+    def new_window(self) -> Window:
+        """A window for files of the lake."""
+        return Window(
+            self.open_store(),
+            SCHEMAS,
+            lake_config=self.work.lake_config,
+            generation=self.generation,
+            partition_columns=self.partition_columns,
+        )
 
 
-def decode_captures(work: Work, folder: str, parts: Iterable[Iterable[CaptureToReplace]]) -> Iterator[DecodedCapture]:
-    """Decode each capture into files of its own. `folder`: a URI. An error of one capture does not stop the others."""
-    store, readers = Store.open(folder, work.storage_options(folder)), work.create_readers()
-    sources = Sources(work.storage_options)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decoded:
+    """`stages`: as JSON. By URI, why the rows of a capture are not replaced: `failed`, or `gone`, because its object was
+    deleted or has another content."""
 
-    async def decode_capture(capture: Capture, reader: Reader, window: Window) -> DecodedCapture:
-        async with sources.open_capture_file(reference_from_capture(capture)) as file:
-            await asyncio.to_thread(read_same_content, reader, file, capture, window)
-        rows, stage = window.rows_by_table, await asyncio.to_thread(window.close)
-        assert stage is not None, "each capture leaves a row in `captures`"
-        files = {table: tuple(f"{table}/{add.path}" for add in adds) for table, adds in stage.adds.items()}
-        return DecodedCapture(capture_id=capture.capture_id, uri=capture.uri, files=files, rows=rows)
+    stages: Sequence[bytes] = ()
+    failed: Mapping[str, str] = field(default_factory=dict)
+    gone: Mapping[str, str] = field(default_factory=dict)
 
-    with asyncio.Runner() as runner:
-        for wanted in itertools.chain.from_iterable(parts):
-            window = Window(
-                store,
-                SCHEMAS,
-                lake_config=work.lake_config,
-                generation=0,
-                partition_columns=(),  # Spark partitions the rows
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecodeCaptures:
+    """Decodes captures with the worker's pipeline. An error of one capture does not stop the others."""
+
+    captures: Sequence[CaptureToReplace]
+
+    def do(self, tools: Site) -> Decoded:
+        readers = tools.work.create_readers()
+        routes = {one.capture.capture_id: one.route for one in self.captures}
+        with ThreadPoolExecutor(1) as pool:
+            again = DecodeAgain(
+                Sources(tools.work.storage_options),
+                lambda capture: readers[routes[capture.capture_id]],
+                tools.new_window,
+                pool,
             )
-            try:
-                yield runner.run(decode_capture(wanted.capture, readers[wanted.route], window))
-            except Exception as error:  # noqa: BLE001 -- also errors of the decoder
-                window.abandon()
-                yield DecodedCapture(
-                    capture_id=wanted.capture.capture_id,
-                    uri=wanted.capture.uri,
-                    problem=str(error) or repr(error),
-                    gone=isinstance(error, Gone | Changed),
-                )
+            stages = asyncio.run(again.run([one.capture for one in self.captures], 1))
+        why = {uri: str(error) or repr(error) for uri, error in again.failed.items()}
+        gone = {uri for uri, error in again.failed.items() if isinstance(error, Gone | Changed)}
+        return Decoded(
+            stages=[stage.to_json() for stage in stages],
+            failed={uri: text for uri, text in why.items() if uri not in gone},
+            gone={uri: text for uri, text in why.items() if uri in gone},
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyFiles:
+    """Copies the rows of some files that a swap keeps. See `Copying.copy`."""
+
+    copying: Copying
+    paths: Sequence[str]
+
+    def do(self, tools: Site) -> tuple[list[str], list[AddFile]]:
+        return self.copying.copy(tools.open_store(), tools.work.lake_config, Runtime(), self.paths)

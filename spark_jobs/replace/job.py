@@ -1,66 +1,51 @@
-"""Replace: decodes captures again and swaps their rows for those of a newer decoder or another profile, beside the fleet.
+"""Replace: the distributed form of `ingest --reread`, beside a running fleet.
 
     choose    the captures: committed to every table by the ledger, and not up to date yet (choose.py)
-    read      on executors, with the worker's pipeline, into files of this run (executor.py)
-    swap      table by table: one transaction deletes the old rows and inserts the new ones (swap.py)
-    captures  last: the row that names decoder and profile marks a capture as done
+    decode    on executors, with the worker's pipeline, into files that no table references (executor.py)
+    swap      table by table, from the driver (lake/commit/swaps.py); executors copy the other rows of files
 
-If a run is killed, the next one does the same captures again; no table ever holds rows of both decodings. Tables change one
-after the other, so a reader may see new rows in one table and old rows in another. The committer only appends, which never
-conflicts with a swap; OPTIMIZE may conflict, and then the swap is repeated. A quarantined capture that can be read now loses
-its row in `quarantine`, and the reverse.
+If a run is killed after a swap was recorded, the next run finishes it from its record, without the captures.
 
 The ledger does not change: it records that a capture is in the tables, not how it was decoded.
 """
 
 from __future__ import annotations
 
+import asyncio
 import time
-import uuid
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from pcaplake.common.errors import Fatal
 from pcaplake.common.plain_text import counted
+from pcaplake.common.runtime import Runtime
 from pcaplake.common.stderr import say as say_line
-from pcaplake.lake.commit.swaps import (
-    FOLDER,
-    SwapFence,
-    delete_outdated_notes,
-    delete_run_folder,
-    delete_stale_files,
-    read_notes,
-    settle_notes,
-    write_note,
-)
-from pcaplake.lake.delta.actions import Txn
-from pcaplake.lake.delta.log_store import LogStore
+from pcaplake.ingest.reread import AT_ONCE
+from pcaplake.lake.commit.copy_rows import Copying
+from pcaplake.lake.delta.actions import AddFile
 from pcaplake.lake.identity import read_identity
+from pcaplake.lake.lake import Lake
+from pcaplake.lake.records import Stage
 from pcaplake.lake.store.store import Store
-from pcaplake.parser.schemas import TABLES
 from pcaplake.spark_jobs.backfill.driver import open_driver
 from pcaplake.spark_jobs.backfill.executor import Work
 from pcaplake.spark_jobs.common import job
-from pcaplake.spark_jobs.common.corrections import correct_written_files
 from pcaplake.spark_jobs.common.event_loop import run_request
+from pcaplake.spark_jobs.common.executors import Executors
 from pcaplake.spark_jobs.common.interruptible import run_interruptible
 from pcaplake.worker.config.service_settings import FleetSettings
 from pcaplake.worker.config.settings import WrongSetting
 
 from .choose import NOTHING_TO_REPLACE, choose_captures, load_settings, require_profiles, routes_to_lake
-from .executor import CaptureToReplace, DecodedCapture, decode_captures
-from .swap import swap_all_tables
+from .executor import CaptureToReplace, CopyFiles, DecodeCaptures, Decoded, Site
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-AT_ONCE: Final = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,15 +110,20 @@ def run(
     if identity is None:
         raise Fatal(f"{lake} is not a lake: name a lake that workers have written")
     work = replace(work, routes=routes_to_lake(work, store))
-    generation = identity[0].generation
-    fence = SwapFence(store, LogStore(store), generation)
-    run_request(fence.begin)
+    site = Site(
+        lake=lake, work=work, generation=identity[0].generation, partition_columns=identity[0].partition_columns
+    )
+    executors = Executors(spark.sparkContext, site)
     with open_driver(work, commit=False) as driver:
-        notes = run_request(lambda: read_notes(store, generation))
-        begun = frozenset().union(*notes.values())
-        chosen = choose_captures(
-            spark, lake, work, driver, options.names, where=options.where, force=options.force, begun=begun
-        )
+        (opened,) = driver.lakes.values()
+
+        async def copy(copying: Copying) -> tuple[list[str], list[AddFile]]:
+            return await _copy_on_executors(executors, store, copying)
+
+        swaps = opened.swaps(copy=copy, runtime=Runtime(step=step))
+        driver.run_coroutine(swaps.require_tables())
+        since = driver.run_coroutine(swaps.finish())
+        chosen = choose_captures(spark, lake, work, driver, options.names, where=options.where, force=options.force)
         if not options.without_profile:
             require_profiles(chosen)
         say(
@@ -145,32 +135,23 @@ def run(
         rows: Counter[str] = Counter()
         failed, gone = dict[str, str](), dict[str, str]()
         replaced = 0
-        (inside,) = work.routes.lake_uris
-
-        def commit_marker(table: str, txn: Txn) -> None:
-            driver.run_coroutine(driver.lakes[inside].log.commit_transaction(table, txn, "REPLACED"))
-
-        run_request(lambda: delete_outdated_notes(store, generation))
-        run_request(lambda: delete_stale_files(store, clock=time.time))
         for start in range(0, len(chosen.wanted), options.at_once):
             part = chosen.wanted[start : start + options.at_once]
-            folder = f"{FOLDER}/{uuid.uuid4().hex}"
-            read = _decode_on_executors(spark, lake, folder, work, part)
-            for one in read:
-                if one.problem is not None:
-                    (gone if one.gone else failed)[one.uri] = one.problem
-                    say(f"not replaced: {one.uri}: {one.problem}")
-            good = [one for one in read if one.problem is None]
-            if good:
-                ids = frozenset(one.capture_id for one in good)
-                run_request(fence.begin)
-                run_request(lambda: write_note(store, folder, ids, generation))  # noqa: B023 -- called at once
-                swap_all_tables(spark, lake, folder, good, step, fence, commit_marker)
-                replaced += len(good)
-                for one in good:
-                    rows.update(one.rows)
-                notes = run_request(lambda: settle_notes(store, notes, ids))  # noqa: B023
-            run_request(lambda: delete_run_folder(store, folder))  # noqa: B023
+            stages = list[Stage]()
+            for decoded in driver.run_coroutine(_decode_on_executors(executors, part)):
+                stages += map(Stage.from_json, decoded.stages)
+                failed |= decoded.failed
+                gone |= decoded.gone
+                for uri, problem in {**decoded.failed, **decoded.gone}.items():
+                    say(f"not replaced: {uri}: {problem}")
+            ids = [capture.capture_id for stage in stages for capture in stage.captures]
+            if ids:
+                batches = driver.run_coroutine(_find_batches(opened, ids))
+                driver.run_coroutine(swaps.swap(batches, stages, since=since))
+                replaced += len(ids)
+                for stage in stages:
+                    for table, adds in stage.adds.items():
+                        rows[table] += sum(add.num_records or 0 for add in adds)
             say(f"{replaced:,} of {counted(len(chosen.wanted), 'capture')} replaced")
     return ReplaceReport(
         lake=lake,
@@ -185,20 +166,25 @@ def run(
     )
 
 
-def _decode_on_executors(
-    spark: SparkSession, lake: str, folder: str, work: Work, captures: Sequence[CaptureToReplace]
-) -> list[DecodedCapture]:
-    """Read the captures on executors, the largest first, so that tasks end at about the same time."""
-    context = spark.sparkContext
-    count = max(1, min(len(captures), context.defaultParallelism * 4))
+async def _decode_on_executors(executors: Executors, captures: Sequence[CaptureToReplace]) -> list[Decoded]:
+    """Decode the captures, the largest first, so that tasks end at about the same time."""
+    count = min(len(captures), executors.cores)
     parts: list[list[CaptureToReplace]] = [[] for _ in range(count)]
     for number, one in enumerate(sorted(captures, key=lambda one: -one.capture.size)):
         parts[number % count].append(one)
-    where = f"{lake.rstrip('/')}/{folder}"
-    decoded: list[DecodedCapture] = (
-        context.parallelize(parts, count).mapPartitions(partial(decode_captures, work, where)).collect()
-    )
-    return decoded
+    return await executors.do([DecodeCaptures(captures=part) for part in parts])
+
+
+async def _copy_on_executors(executors: Executors, store: Store, copying: Copying) -> tuple[list[str], list[AddFile]]:
+    paths = await asyncio.to_thread(copying.list_files, store)
+    count = min(len(paths), executors.cores)
+    done = await executors.do([CopyFiles(copying=copying, paths=paths[number::count]) for number in range(count)])
+    return [path for removed, _ in done for path in removed], [add for _, kept in done for add in kept]
+
+
+async def _find_batches(lake: Lake, capture_ids: Sequence[str]) -> dict[str, int]:
+    items = await lake.find_captures(capture_ids)
+    return {capture_id: items[capture_id].batch or 0 for capture_id in capture_ids}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -264,6 +250,4 @@ def command(
         ledger=ledger,
     )
     with invocation.open_spark_session("replace", settings, [target], existing=True) as spark:
-        report = run_interruptible(spark, lambda: run(spark, target, options, settings=settings, say=say_line))
-        correct_written_files(settings, target, TABLES, say_line)
-        return report
+        return run_interruptible(spark, lambda: run(spark, target, options, settings=settings, say=say_line))

@@ -24,13 +24,14 @@ from pcaplake.signals.database import Databases
 from pcaplake.signals.errors import DatabaseError
 from pcaplake.signals.wide import require_wide_messages
 from pcaplake.spark_jobs.common import job
+from pcaplake.spark_jobs.common.executors import Executors
 from pcaplake.spark_jobs.common.interruptible import run_interruptible
 from pcaplake.spark_jobs.common.lock_table import open_lock_table
 from pcaplake.spark_jobs.common.progress import report_tasks
 from pcaplake.worker.config.service_settings import FleetSettings
 from pcaplake.worker.config.settings import WrongSetting, parse_size
 
-from .executors import Executors, Site
+from .site import Site
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

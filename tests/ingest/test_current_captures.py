@@ -29,7 +29,7 @@ KILLS = (
     "after commit.4 sightings",
     "after commit.5",
 )
-DELETE_KILLS = ("before replaced", "after replaced", "after replaced can_frames", "after replaced sightings")
+DELETE_KILLS = ("before swap", "after swap record", "after swap can_frames", "after swap sightings")
 
 
 def current_captures(lake: Path) -> dict[str, tuple[str, int]]:

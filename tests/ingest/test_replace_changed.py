@@ -130,11 +130,11 @@ def test_ctrl_c_replaces_nothing(growing: Growing, capsys: pytest.CaptureFixture
 
 
 STEPS = (
-    "before replaced",
-    "after replaced",
-    "after replaced can_frames",
-    "after replaced packets",
-    "after replaced captures",
+    "before swap",
+    "after swap record",
+    "after swap can_frames",
+    "after swap packets",
+    "after swap captures",
 )
 THEN = [(where, then) for where in STEPS for then in ("the same", "the old content")]
 THEN += [(where, then) for where in STEPS[::3] for then in ("an ordinary ingest", "a ledger built anew")]
@@ -147,7 +147,7 @@ def test_killed_between_two_steps(where: str, then: str, growing: Growing, capsy
     growing.become("whole")
     killed, _ = growing.ingest(replace_changed=True, kill=where)
     assert killed == -signal.SIGKILL, growing.log.read_text()
-    begun = where != "before replaced"
+    begun = where != "before swap"
     expected = dict(growing.rows["whole"])
     if then == "the same":
         assert growing.ingest(replace_changed=True)[0] == 0, growing.log.read_text()
@@ -210,7 +210,7 @@ def test_a_table_that_was_rolled_back_loses_replaced_rows_again(
     versions(growing, "packets")[-1].unlink()
     code, out, _ = lakes.run(capsys, "doctor", "--lake", growing.lake)
     assert code == 1
-    assert "replaced" in out
+    assert "older rows of 1 capture" in out
     assert growing.ingest()[0] == 0, growing.log.read_text()
     lakes.check(growing.lake, growing.rows["whole"], capsys)
     assert lakes.run(capsys, "doctor", "--lake", growing.lake)[0] == 0

@@ -132,50 +132,46 @@ async def test_rows_are_swapped_and_those_of_others_stay(tmp_path: Path) -> None
 
 
 STEPS = [
-    "before reread",
-    "after reread note",
-    "before reread packets",
-    "after reread packets",
-    "after reread can_frames",
+    "before swap",
+    "after swap record",
+    "before swap packets",
+    "after swap packets",
+    "after swap can_frames",
 ]
-STEPS += ["before reread captures", "after reread captures", "after reread"]
+STEPS += ["before swap captures", "after swap captures", "after swap"]
 
 
-@pytest.mark.parametrize("then", [NEW, OLD])
 @pytest.mark.parametrize("where", STEPS)
-async def test_killed_at_each_step(where: str, then: Profile, tmp_path: Path) -> None:
-    """The next run with either profile leaves the rows of that profile, also where `captures` names it already."""
+async def test_killed_at_each_step(where: str, tmp_path: Path) -> None:
+    """The next process that opens the lake finishes the swap, although the captures are gone; another profile can come later."""
     lake, paths = tmp_path / "lake", write_captures(tmp_path / "in", 3)
     await ingest(lake, paths, reader(OLD))
     with pytest.raises(Killed):
         await ingest(lake, paths[:2], reader(NEW), reread=True, step=kill_at(where))
     assert len(read_vehicles(lake)) == 3
-    tally = await ingest(lake, paths[:2], reader(then))
-    assert tally.unfinished == (2 if where not in ("before reread", "after reread") else 0)
-    tally = await ingest(lake, paths[:2], reader(then), reread=True)
-    assert (tally.other_profile, tally.unfinished) == (0, 0)
+    await ingest(lake, paths[2:], reader(OLD))
+    begun = where != "before swap"
+    assert sorted(read_vehicles(lake).values()) == (["new", "new", "old"] if begun else ["old"] * 3)
+    tally = await ingest(lake, paths[:2], reader(OLD), reread=True)
+    assert tally.reread == (2 if begun else 0)
     other = tmp_path / "other"
-    await ingest(other, paths[2:], reader(OLD))
-    await ingest(other, paths[:2], reader(then))
+    await ingest(other, paths, reader(OLD))
     assert read_rows(lake) == read_rows(other)
-    assert not list((lake / "_pcaplake/spark").rglob("*.json")), "a note is left"
 
 
 def test_the_doctor_tells_of_an_interrupted_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Until another run completes it, or an overwrite removes its rows."""
+    """Until another process completes it, or an overwrite removes its rows."""
     lake, paths = tmp_path / "lake", write_captures(tmp_path / "in", 3)
     asyncio.run(ingest(lake, paths, reader(OLD)))
     assert not find_swapped_rows(lake, capsys)
-    for _ in range(2):
-        with pytest.raises(Killed):
-            asyncio.run(ingest(lake, paths[:2], reader(NEW), reread=True, step=kill_at("after reread packets")))
-        (warning,) = find_swapped_rows(lake, capsys)
-        assert warning.startswith("2 captures may have rows of two profiles or versions in different tables")
-        asyncio.run(ingest(lake, paths, reader(OLD), overwrite=True))
-        assert not find_swapped_rows(lake, capsys)
-        assert asyncio.run(ingest(lake, paths, reader(OLD))).unfinished == 0
-    asyncio.run(ingest(lake, paths[:1], reader(NEW), reread=True))
-    assert not list((lake / "_pcaplake/spark").rglob("*.json")), "notes of overwritten rows are left"
+    with pytest.raises(Killed):
+        asyncio.run(ingest(lake, paths[:2], reader(NEW), reread=True, step=kill_at("after swap packets")))
+    (warning,) = find_swapped_rows(lake, capsys)
+    assert "older rows of 2 captures than other tables" in warning
+    assert "packets" not in warning
+    asyncio.run(ingest(lake, paths, reader(OLD), overwrite=True))
+    assert not find_swapped_rows(lake, capsys)
+    assert set(read_vehicles(lake).values()) == {"old"}
 
 
 def find_swapped_rows(lake: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
@@ -220,17 +216,16 @@ async def test_a_capture_that_is_decoded_twice_counts_once_in_the_progress(
 
 
 async def test_files_that_others_change_meanwhile(tmp_path: Path) -> None:
-    """A compaction takes the files away, and another ingest adds some: the swap is made again from the table of then."""
-    lake, paths, left = tmp_path / "lake", write_captures(tmp_path / "in", 5), ["packets", "can_frames", "captures"]
-    for path in paths[:3]:
+    """A compaction takes the files away: the swap is made again from the table of then."""
+    lake, paths, left = tmp_path / "lake", write_captures(tmp_path / "in", 3), ["packets", "can_frames", "captures"]
+    for path in paths:
         await ingest(lake, [path], reader(OLD))
 
     def step(name: str) -> None:
-        table = name.removeprefix("before reread ")
+        table = name.removeprefix("before swap ")
         if table in left:
             left.remove(table)
             assert DeltaTable(lake / table).optimize.compact()["numFilesRemoved"] > 1
-            ingest_beside(lake, [paths[3 + len(left) % 2]], reader(OLD))
 
     assert (await ingest(lake, paths[:2], reader(NEW), reread=True, step=step)).reread == 2
     assert not left
@@ -245,7 +240,7 @@ async def test_an_overwrite_meanwhile_leaves_nothing_of_the_swap(tmp_path: Path)
     await ingest(lake, paths, reader(OLD))
 
     def step(name: str) -> None:
-        if name == "before reread can_frames":
+        if name == "before swap can_frames":
             ingest_beside(lake, paths[2:], reader(OLD), overwrite=True)
 
     with pytest.raises(Fatal, match="the lake was overwritten while captures were replaced"):
@@ -255,56 +250,64 @@ async def test_an_overwrite_meanwhile_leaves_nothing_of_the_swap(tmp_path: Path)
     assert read_rows(lake) == read_rows(other)
 
 
-async def test_of_two_runs_at_the_same_time_one_stops(tmp_path: Path) -> None:
-    lake, paths = tmp_path / "lake", write_captures(tmp_path / "in", 2)
-    await ingest(lake, paths, reader(OLD))
-
-    def step(name: str) -> None:
-        if name == "after reread packets":
-            ingest_beside(lake, paths, reader(Profile(vehicle_id="third")), reread=True)
-
-    with pytest.raises(Retryable, match="another run replaces captures at the same time"):
-        await ingest(lake, paths, reader(NEW), reread=True, step=step)
-    assert set(read_vehicles(lake).values()) == {"third"}
-    assert (await ingest(lake, paths, reader(NEW), reread=True)).reread == 2
-    assert set(read_vehicles(lake).values()) == {"new"}
-
-
-async def test_no_run_passes_another_in_a_table_that_only_one_has_rows_for(tmp_path: Path) -> None:
-    """The second run begins when the first has swapped some tables, is faster, and deletes the note of the first."""
+@pytest.mark.parametrize("where", ["before swap", "after swap record", "after swap packets", "before swap nm_messages"])
+async def test_two_runs_at_the_same_time_help_each_other(where: str, tmp_path: Path) -> None:
+    """The second one finishes the swap of the first, if that is recorded. Each table has the rows of the later record."""
     lake, paths = tmp_path / "lake", write_captures(tmp_path / "in", 2)
     await ingest(lake, paths, reader(OLD))
     managed = replace(Profile.parse("can: {protocols: {0-3: nm}}"), vehicle_id="slow")
 
     def step(name: str) -> None:
-        if name == "before reread nm_messages":
+        if name == where:
             assert ingest_beside(lake, paths, reader(NEW), reread=True).reread == 2
 
-    with pytest.raises(Retryable, match="another run replaces captures at the same time"):
-        await ingest(lake, paths, reader(managed), reread=True, step=step)
-    assert set(read_vehicles(lake).values()) == {"new"}
-    assert DeltaTable(lake / "nm_messages").to_pyarrow_table().num_rows == 0
-    assert (await ingest(lake, paths, reader(managed), reread=True)).reread == 2
-    assert DeltaTable(lake / "nm_messages").to_pyarrow_table().num_rows > 0
+    assert (await ingest(lake, paths, reader(managed), reread=True, step=step)).reread == 2
+    last = managed if where == "before swap" else NEW
+    assert set(read_vehicles(lake).values()) == {last.vehicle_id}
+    other = tmp_path / "other"
+    await ingest(other, paths, reader(last))
+    assert read_rows(lake) == read_rows(other)
 
 
-async def test_rows_that_a_newer_content_replaces_meanwhile_do_not_return(tmp_path: Path) -> None:
+@pytest.mark.parametrize("where", ["before swap", "after swap record"])
+async def test_rows_that_a_newer_content_replaces_meanwhile_do_not_return(where: str, tmp_path: Path) -> None:
+    """A removal that is recorded first stops the swap; a swap that is recorded first is finished before the removal."""
     lake, paths = tmp_path / "lake", write_captures(tmp_path / "in", 2)
     await ingest(lake, paths, reader(OLD))
     before, grown = paths[0].read_bytes(), can_capture(9)
 
     def step(name: str) -> None:
-        if name == "after reread note":
+        if name == where:
             paths[0].write_bytes(grown)
             ingest_beside(lake, paths[:1], reader(OLD), replace_changed=True)
 
-    with pytest.raises(Retryable, match="another process"):
+    if where == "before swap":
+        with pytest.raises(Retryable, match="another process"):
+            await ingest(lake, paths, reader(NEW), reread=True, step=step)
+    else:
         await ingest(lake, paths, reader(NEW), reread=True, step=step)
     assert paths[0].read_bytes() != before
+    assert sorted(read_vehicles(lake).values()) == (["old", "old"] if where == "before swap" else ["new", "old"])
     await ingest(lake, paths, reader(NEW), reread=True)
     other = tmp_path / "other"
     await ingest(other, paths, reader(NEW))
     assert read_rows(lake) == read_rows(other)
+
+
+@pytest.mark.parametrize("deleted", ["can_frames", "captures"])
+async def test_a_swap_whose_files_are_gone_leaves_the_old_rows(deleted: str, tmp_path: Path) -> None:
+    """A VACUUM has deleted the files of a run that was killed more than a week ago. The captures are read again."""
+    lake, paths = tmp_path / "lake", write_captures(tmp_path / "in", 2)
+    await ingest(lake, paths, reader(OLD))
+    files = {path: path.stat().st_mtime_ns for path in (lake / deleted).rglob("*.parquet")}
+    with pytest.raises(Killed):
+        await ingest(lake, paths, reader(NEW), reread=True, step=kill_at("after swap record"))
+    for path in set((lake / deleted).rglob("*.parquet")) - files.keys():
+        path.unlink()
+    assert (await ingest(lake, paths, reader(NEW))).other_profile == 2
+    assert set(read_vehicles(lake).values()) == {"old"}
+    assert (await ingest(lake, paths, reader(NEW), reread=True)).reread == 2
+    assert set(read_vehicles(lake).values()) == {"new"}
 
 
 async def test_a_capture_that_fails_keeps_its_rows(tmp_path: Path) -> None:
@@ -394,7 +397,7 @@ async def test_columns_of_others_and_odd_partitions_are_copied(tmp_path: Path) -
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("where", ["after reread note", "after reread packets", "before reread captures"])
+@pytest.mark.parametrize("where", ["after swap record", "after swap packets", "before swap captures"])
 def test_a_process_that_is_killed(where: str, drive: Drive, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lake, log, plain = tmp_path / "lake", tmp_path / "log", tmp_path / "other.yaml"
     plain.write_text(drive.profile.read_text().replace(": powertrain", ": other"))
@@ -402,10 +405,8 @@ def test_a_process_that_is_killed(where: str, drive: Drive, tmp_path: Path, caps
     lakes.ingest([drive.folder], lake, log, profile=str(plain))
     killed, _ = lakes.ingest(names, lake, log, profile=profile, reread=True, kill=where)
     assert killed == -signal.SIGKILL, log.read_text()
-    code, result = lakes.ingest(names, lake, log, profile=profile)
-    assert (code, result["unfinished"]) == (0, 4)
     code, result = lakes.ingest([drive.folder], lake, log, profile=profile, reread=True)
-    assert (code, result["reread"], result["unfinished"]) == (0, len(drive.captures), 0), log.read_text()
+    assert (code, result["reread"]) == (0, len(drive.captures) - 4), log.read_text()
     lakes.check(lake, drive.rows, capsys)
     code, out, _ = lakes.run(capsys, "doctor", "--lake", lake)
     assert code == 0, out
@@ -428,14 +429,14 @@ def test_reread_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "without --reread" in err
 
 
-def test_the_lake_of_a_fleet_is_left_to_spark(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_lake_of_a_fleet_needs_its_settings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lake, paths = tmp_path / "lake", write_captures(tmp_path / "in", 1)
     lakes.run(capsys, "ingest", *paths, "--lake", lake)
     identity = lake / "_pcaplake/lake.json"
     identity.write_text(identity.read_text().replace('"sqlite"', '"dynamodb"'))
     code, _, err = lakes.run(capsys, "ingest", *paths, "--lake", lake, "--reread")
     assert code == 3
-    assert "pcaplake-spark replace" in err
+    assert "name the settings of its workers with --config" in err
 
 
 def test_the_report_says_how_many(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

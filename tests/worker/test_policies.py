@@ -23,7 +23,7 @@ from tools import ROOMS
 
 ROOT = Path(__file__).parents[2]
 WORKER, LAKE = ROOT / "worker", ROOT / "lake"
-SIGNALS, REPLACE, CLOCK = "_pcaplake/spark/signals", "_pcaplake/spark/replace", "_spark/clock"  # of spark_jobs
+SIGNALS, SWAPS, CLOCK = "_pcaplake/spark/signals", f"{policies.SWAPS}/0.json", "_spark/clock"  # of spark_jobs
 JAVA = ROOT / "spark_jobs" / "logstore" / "src" / "main" / "java"
 QUEUE = Arn(partition="aws", region="eu-central-1", account="123456789012", name="captures")
 SCOPE = Scope(
@@ -249,7 +249,7 @@ def test_the_guide_says_what_setup_itself_needs() -> None:
                 "lakes/a/packets/date=2026-01-01/f.parquet",
                 f"lakes/a/{SIGNALS}/0/state.json",
                 f"lakes/a/{SIGNALS}/0/can/offsets/7",
-                f"lakes/b/c/{REPLACE}/0123/packets/f.parquet",
+                f"lakes/b/c/{SWAPS}",
                 f"lakes/a/{CLOCK}",
             ],
             [f"lakes/a/{manifest_path(7)}", "lakes/b/c/_pcaplake/lake.json", "raw/drives/a"],
@@ -257,8 +257,8 @@ def test_the_guide_says_what_setup_itself_needs() -> None:
         (
             "spark",
             "s3:DeleteObject",
-            [f"lakes/a/{SIGNALS}/0/can/offsets/7", f"lakes/b/c/{REPLACE}/0123/packets/f.parquet"],
-            [f"lakes/a/{stage_object_path('s')}", f"lakes/b/c/{manifest_path(0)}"],
+            [f"lakes/a/{SIGNALS}/0/can/offsets/7"],
+            [f"lakes/a/{stage_object_path('s')}", f"lakes/b/c/{SWAPS}", f"lakes/b/c/{manifest_path(0)}"],
         ),
         (
             "doctor",
@@ -299,7 +299,7 @@ def test_a_stolen_worker_overwrites_no_record_and_no_version() -> None:
         f"{LOG}/_last_checkpoint",
         f"{LOG}/.tmp/{7:020d}.json.x",
         manifest_path(7),
-        *(f"{folder}/0.json" for folder in (policies.LOSSES, policies.OVERWRITES, policies.REPLACED)),
+        *(f"{folder}/0.json" for folder in (policies.LOSSES, policies.OVERWRITES, policies.SWAPS)),
     }
     for path in created | never:
         resource = f"arn:aws:s3:::lakes/b/c/{path}"
@@ -381,10 +381,7 @@ JOBS: dict[str, tuple[tuple[Role, ...], dict[str, list[str]]]] = {  # docs/permi
     ),
     "replace": (
         ("worker", "spark"),
-        {
-            "s3:PutObject": [f"{REPLACE}/0123/packets/f.parquet", f"{SIGNALS}/0/state.json", FILE],
-            "s3:DeleteObject": [f"{REPLACE}/0123/packets/f.parquet"],
-        },
+        {"s3:PutObject": [SWAPS, FILE]},
     ),
 }
 
@@ -409,7 +406,7 @@ def test_spark_writes_none_of_the_lakes_records() -> None:
     """Each folder of records that a module of lake names; the lake's account of itself goes with them."""
     named = re.compile(r'^FOLDER = "(_pcaplake/\w+)"$', re.M)
     folders = [found[1] for path in LAKE.rglob("*.py") if (found := named.search(path.read_text()))]
-    assert len(folders) >= 4
+    assert len(folders) >= 3
     spark = policies.policies(SCOPE)["spark"]
     for path in ("_pcaplake/lake.json", *(f"{folder}/0123.json" for folder in folders)):
         for action in ("s3:PutObject", "s3:DeleteObject"):

@@ -8,9 +8,10 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -27,6 +28,7 @@ from pcaplake.lake.config import MIB
 from pcaplake.lake.identity import read_identity
 from pcaplake.lake.lake import Lake
 from pcaplake.lake.ledger.sqlite import SqliteLedger
+from pcaplake.lake.shared_tables import SharedTables
 from pcaplake.lake.store.store import Store
 from pcaplake.lake.tables import count_tables
 from pcaplake.worker import console as screen
@@ -34,6 +36,10 @@ from pcaplake.worker.config.settings import LakeSettings, Settings, WrongSetting
 
 from .ingest_report import name_files, progress_values, say_which_decodings_differ, show_result, tally_as_dict
 from .lake_options import FollowLinks, LakeUri, Pair
+
+if TYPE_CHECKING:
+    from pcaplake.worker.config.routes import Routes
+    from pcaplake.worker.config.service_settings import FleetSettings
 
 QUARANTINED, FAILED, INTERRUPTED = 1, 3, 130
 
@@ -116,6 +122,14 @@ class ChangeOptions:
             "A different --raw alone does not count.",
         ),
     ] = False
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="For the lake of a fleet: YAML file with the settings of its workers.",
+            show_default=False,
+        ),
+    ] = None
     adopt: Annotated[
         bool,
         typer.Option(
@@ -150,6 +164,9 @@ def ingest(
     --mode overwrite first reads all captures. Then one transaction for each table adds the new rows and removes all
     others. If the command is interrupted, or a capture cannot be read, or no file is a capture, the lake stays as it is.
 
+    With --config, captures go into the lake of a fleet, beside its workers, with the profiles of the routes that lead there;
+    --reread works as well. --replace-changed and --mode overwrite are for lakes of one machine.
+
     Every option can be set in the environment: PCAPLAKE_LAKE, PCAPLAKE_THREADS, PCAPLAKE_TARGET_FILE_SIZE, ...
 
     Exit codes: 0 all captures are in the lake, 1 some captures are quarantined, 2 wrong usage or settings, or no capture,
@@ -164,9 +181,52 @@ def ingest(
 
       pcaplake ingest s3://fleet/drives/ --lake s3://fleet/lake --ledger state/
     """
-    settings = Settings.load(**vars(options))
+    fleet = None if changes.config is None else _load_fleet(changes.config, options)
+    settings = Settings.load(**vars(options) | ({} if fleet is None else {"lake": fleet.lake, "create": False}))
     screen.logs()
-    raise typer.Exit(run_ingest(settings, names, changes, follow_links=follow_links, verbose=verbose, json=json))
+    raise typer.Exit(
+        run_ingest(settings, names, changes, fleet=fleet, follow_links=follow_links, verbose=verbose, json=json)
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fleet:
+    """The lake of a fleet to which captures go, by the settings of its workers."""
+
+    settings: FleetSettings
+    routes: Routes
+    lake: str
+    readers: Mapping[str, Reader]  # by the name of the route
+
+    def reader_of(self, uri: str) -> Reader | None:
+        """The reader of the route that leads from a URI to the lake; None: none does."""
+        routes = self.routes.find_routes(uri)
+        return next((self.readers[route.name] for route in routes if route.lake == self.lake), None)
+
+
+def _load_fleet(config: Path, options: SettingOptions) -> Fleet:
+    """Raises WrongSetting if it is not clear which lake of the fleet is meant, or for settings that the routes have."""
+    from pcaplake.worker.config.service_settings import FleetSettings  # pydantic-settings takes long to import
+
+    if options.profile is not None or options.ledger is not None or options.mode == "overwrite":
+        raise WrongSetting(
+            "--config names profiles and the ledger: use it without --profile, --ledger and --mode overwrite"
+        )
+    settings = FleetSettings.load(config)
+    routes = settings.load_routes()
+    if options.lake is None and len(routes.lake_uris) > 1:
+        raise WrongSetting(
+            f"the routes lead to {len(routes.lake_uris)} lakes: name one of {', '.join(routes.lake_uris)} with --lake"
+        )
+    lake = options.lake or routes.lake_uris[0]
+    if lake not in routes.lake_uris:
+        raise WrongSetting(f"--lake: no route of {config} leads to {lake}")
+    raw = settings.raw or bool(options.raw)
+    readers = {
+        route.name: Reader(profile=route.profile, decoder_version=VERSION, now=time.time, raw=raw)
+        for route in routes.routes
+    }
+    return Fleet(settings=settings, routes=routes, lake=lake, readers=readers)
 
 
 def run_ingest(
@@ -174,6 +234,7 @@ def run_ingest(
     names: Sequence[str],
     changes: ChangeOptions = ChangeOptions(),
     *,
+    fleet: Fleet | None = None,
     follow_links: bool = False,
     verbose: bool = False,
     json: bool = False,
@@ -181,16 +242,22 @@ def run_ingest(
 ) -> int:
     """Run the ingest -> exit code. Raises WrongSetting, NotThere and Fatal. `step`: as in `Runtime`."""
     profile = settings.load_vehicle_profile()
-    store = Store.open(settings.lake, settings.storage_options_for(settings.lake))
-    if store.local is None and settings.ledger is None:
+    storage_options_for = settings.storage_options_for if fleet is None else fleet.settings.storage_options_for
+    store = Store.open(settings.lake, storage_options_for(settings.lake))
+    if store.local is None and settings.ledger is None and fleet is None:
         raise WrongSetting(
-            f"{store.uri} is not a local lake: name a folder on this machine for its ledger with --ledger"
+            f"{store.uri} is not a local lake: name a folder on this machine for its ledger with --ledger, or the settings of "
+            "its fleet with --config"
         )
     if changes.reread and settings.mode == "overwrite":
         raise WrongSetting("--mode overwrite reads all captures anyway: use it without --reread")
-    if changes.reread:
+    if changes.replace_changed and fleet is not None:
+        raise WrongSetting(
+            "--replace-changed is for lakes of one machine: the ledger of a fleet cannot forget a content"
+        )
+    if fleet is None:
         asyncio.run(_require_local_ledger(store))
-    sources = Sources(settings.storage_options_for)
+    sources = Sources(storage_options_for)
     reader = Reader(profile=profile, decoder_version=VERSION, now=time.time, raw=settings.raw)
     work = Ingest(
         sources,
@@ -199,12 +266,15 @@ def run_ingest(
         replace_changed=changes.replace_changed,
         reread=changes.reread,
         accept_loss=changes.yes,
+        reader_of=None if fleet is None else fleet.reader_of,
     )
     start = time.monotonic()
 
     async def find_refs() -> list[ObjectRef]:
         refs = await find_captures(names, sources, store, skipped=work.tally.ignored.append, follow_links=follow_links)
         await require_captures(refs, sources, names)
+        if fleet is not None and (elsewhere := [ref.uri for ref in refs if fleet.reader_of(ref.uri) is None]):
+            raise WrongSetting(f"no route leads from {elsewhere[0]} to {fleet.lake}")
         return refs
 
     refs = asyncio.run(find_refs())
@@ -214,19 +284,23 @@ def run_ingest(
 
     async def open_lake_and_ingest() -> bool:
         interrupted = _stop_on_interrupt(work, overwrites=settings.mode == "overwrite")
-        lake = await Lake.open(
-            settings.lake,
-            lake_config=settings.lake_config,
-            ledger=settings.ledger,
-            storage_options=settings.storage_options_for(settings.lake),
-            source=work.source,
-            overwrite=settings.mode == "overwrite",
-            adopt=changes.adopt,
-            runtime=Runtime(step=step),
-        )
-        opened = time.monotonic()
-        async with lake, screen.running(lambda: progress_values(work.tally, time.monotonic() - opened)):
-            await work.run(lake, refs)
+        async with AsyncExitStack() as stack:
+            ledger: Path | SharedTables | None = settings.ledger
+            if fleet is not None:
+                ledger = await stack.enter_async_context(await _open_shared_tables(fleet.settings))
+            lake = await Lake.open(
+                settings.lake,
+                lake_config=settings.lake_config,
+                ledger=ledger,
+                storage_options=storage_options_for(settings.lake),
+                source=work.source,
+                overwrite=settings.mode == "overwrite",
+                adopt=changes.adopt,
+                runtime=Runtime(step=step),
+            )
+            opened = time.monotonic()
+            async with lake, screen.running(lambda: progress_values(work.tally, time.monotonic() - opened)):
+                await work.run(lake, refs)
         return interrupted.is_set()
 
     interrupted = asyncio.run(open_lake_and_ingest())
@@ -250,11 +324,16 @@ def run_ingest(
     return FAILED if work.tally.failed or work.tally.not_reread else QUARANTINED if work.tally.bad else 0
 
 
+async def _open_shared_tables(settings: FleetSettings) -> SharedTables:
+    locks = settings.lock_table if settings.log_store == "dynamodb" else None
+    return await SharedTables.open(settings.ledger_table, locks, region=settings.region)
+
+
 async def _require_local_ledger(store: Store) -> None:
-    """Raise Fatal for the lake of a fleet, whose tables are committed with a lock table."""
+    """Raise Fatal for the lake of a fleet, whose ledger and lock table its settings name."""
     known = await read_identity(store)
     if known is not None and known[0].ledger_kind != SqliteLedger.kind:
-        raise Fatal(f"{store.uri} is the lake of a fleet: use `pcaplake-spark replace` instead of --reread")
+        raise Fatal(f"{store.uri} is the lake of a fleet: name the settings of its workers with --config")
 
 
 async def _count_rows_to_remove(store: Store) -> dict[str, int]:

@@ -36,7 +36,6 @@ def tally_as_dict(tally: Tally, seconds: float, cpu_seconds: float) -> dict[str,
         "replaced": len(tally.replaced),
         "other_profile": tally.other_profile,
         "other_version": tally.other_version,
-        "unfinished": tally.unfinished,
         "reread": tally.reread,
         "packets": tally.packets,
         "rows": {name: rows[name] for name in TABLES},
@@ -97,16 +96,12 @@ def say_which_decodings_differ(tally: Tally) -> None:
     for count, what in (
         (tally.other_profile, "were read with another profile"),
         (tally.other_version, f"were read by another version of pcaplake than {VERSION}"),
-        (
-            tally.unfinished,
-            "have rows of two profiles or versions in different tables, because --reread was interrupted",
-        ),
     ):
         if count:
             screen.say(f"{count:,} of the captures that are already ingested {what}")
     if tally.not_reread:
         screen.say(f"nothing was read again: {tally.not_reread}")
-    elif tally.other_profile or tally.other_version or tally.unfinished:
+    elif tally.other_profile or tally.other_version:
         screen.say("their rows stay as they are; to read them again, run this command again with --reread")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -55,6 +56,23 @@ def changed(folder: Path, said: str = TWO_BUSES) -> Databases:
     (folder / "b.dbc").write_text((folder / "b.dbc").read_text() + '\nCM_ "a comment";\n')
     (folder / "buses.yaml").write_text(said)
     return Databases.from_file(folder / "buses.yaml")
+
+
+def test_the_log_of_signals_is_cleaned_beside_its_checkpoints(
+    lake: SignalLake, known: Databases, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake.can(2)
+    decode(lake, known)
+    log = lake.folder / "signals" / "_delta_log"
+    for path in log.glob("*.json"):  # older than the retention of a log
+        os.utime(path, (0, 0))
+    for every in ("output._CHECKPOINT_VERSIONS", "checks.EMPTY_VERSIONS"):
+        monkeypatch.setattr(f"pcaplake.derived.signals.{every}", 1)
+    for _ in range(2):  # the version up to which the table is checked stays readable
+        lake.can(1)
+        decode(lake, known)
+    assert not (log / f"{0:020d}.json").exists()
+    assert lake.signals() == lake.expected(known)
 
 
 class TestNewFrames:

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from pcaplake.common.errors import Fatal, Retryable
-from pcaplake.lake.commit.overwrite import LONGEST_MS, OPENED, opening_transaction
+from pcaplake.lake.commit.history import SWAPPED, opening_version
+from pcaplake.lake.commit.overwrite import LONGEST_MS
 from pcaplake.lake.config import LakeConfig
 from pcaplake.lake.delta.log_store import LogStore
 from pcaplake.lake.identity import LAKE_JSON
@@ -139,7 +140,7 @@ async def test_all_of_it_comes_in_one_batch() -> None:
     other.whole("b", "c", "d", "e")
     assert other.head == 1
     for table in ("captures", "packets"):
-        assert await LogStore(bench.store).read_transaction(table, OPENED) == opening_transaction(1).version > 0, (
+        assert await LogStore(bench.store).read_transaction(table, SWAPPED) == opening_version(1) > 0, (
             "who swaps rows conflicts with it"
         )
     for name in "fg":

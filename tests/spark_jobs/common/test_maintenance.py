@@ -6,51 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from delta.exceptions import ConcurrentAppendException, ConcurrentDeleteReadException
 
-from pcaplake.common.errors import Retryable
 from pcaplake.lake.store.object_store import ObjectStore
 from pcaplake.lake.store.store import Store
 from pcaplake.spark_jobs.common import maintenance as upkeep
-from pcaplake.spark_jobs.common.delta_writes import retry_on_conflict
-from tests.retries import hardly_wait
 from tests.spark_jobs.conftest import Site
-
-
-@pytest.fixture(autouse=True)
-def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    hardly_wait(monkeypatch)
-
-
-def test_a_write_goes_past_conflicts() -> None:
-    left: list[Exception] = [ConcurrentAppendException("somebody appended"), ConcurrentDeleteReadException("optimized")]
-
-    def write() -> None:
-        if left:
-            raise left.pop()
-
-    retry_on_conflict("signals", write)
-    assert not left
-
-
-def test_conflicts_without_end_and_every_other_error_are_raised() -> None:
-    tries = []
-
-    def conflict() -> None:
-        tries.append(None)
-        raise ConcurrentAppendException("somebody appended")
-
-    with pytest.raises(Retryable, match="signals conflicts in every attempt"):
-        retry_on_conflict("signals", conflict)
-    assert len(tries) == 8
-
-    def fail() -> None:
-        tries.append(None)
-        raise ValueError("rows")
-
-    with pytest.raises(ValueError, match="rows"):
-        retry_on_conflict("signals", fail)
-    assert len(tries) == 9
 
 
 @pytest.mark.parametrize("kind", ["folder", "memory", "s3"])

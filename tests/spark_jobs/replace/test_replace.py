@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import shutil
 import sqlite3
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -24,7 +23,6 @@ from pcaplake.parser.schemas import TABLES
 from pcaplake.signals import Databases
 from pcaplake.signals.someip.decoder import SERVICE_DISCOVERY_ID
 from pcaplake.signals.someip.description import MESSAGE_TYPES, BaseType, Member, PayloadMessage, Struct
-from pcaplake.spark_jobs.replace import swap as replace_swap
 from pcaplake.spark_jobs.replace.job import ReplaceOptions, ReplaceReport, run
 from pcaplake.worker import sample
 from pcaplake.worker.config.service_settings import FleetSettings
@@ -197,33 +195,35 @@ def test_rows_are_swapped_and_the_others_stay(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "moments",
+    "where",
     [
-        ("before lin_frames",),
+        "before swap lin_frames",
         *(
             pytest.param(where, marks=pytest.mark.torture)
-            for where in (("before lin_frames", "before captures"), ("before faults",), ("before captures",))
+            for where in ("after swap record", "before swap faults", "before swap captures")
         ),
     ],
-    ids=" and ".join,
 )
-def test_killed_between_two_tables(place: Place, wanted: Path, moments: tuple[str, ...]) -> None:
-    """And the signals follow, whether their job had read the frames before or not."""
+def test_killed_between_two_tables(place: Place, wanted: Path, where: str) -> None:
+    """The next run finishes it without the captures. Signals follow, whether their job had read the frames before or not."""
     names = place.drives.captures[:3]
-    if moments != ("before faults",):
+    if where != "before swap faults":
         place.decode()
     before = {name: place.table(name) for name in TABLES}
 
-    for where in moments:
+    def step(name: str) -> None:
+        if name == where:
+            raise RuntimeError(f"killed {where}")
 
-        def step(name: str, where: str = where) -> None:
-            if name == where:
-                raise RuntimeError(f"killed {where}")
-
-        with pytest.raises(RuntimeError, match=f"killed {where}"):
-            place.replace(names, step=step)
-    report = place.replace(names)
-    assert (report.replaced, report.done) == (3, 0)
+    with pytest.raises(RuntimeError, match=f"killed {where}"):
+        place.replace(names, step=step)
+    moved = [path.rename(path.with_suffix(".away")) for path in names]
+    try:
+        report = place.replace(names)
+    finally:
+        for path, away in zip(names, moved, strict=True):
+            away.rename(path)
+    assert (report.replaced, report.done) == (0, 3)
     check(place, wanted, before, names)
     place.decode()
     lake = SignalLake(place.lake)
@@ -232,38 +232,20 @@ def test_killed_between_two_tables(place: Place, wanted: Path, moments: tuple[st
     assert lake.table("signals")["service_id"].drop_null()
 
 
-@pytest.mark.parametrize("where", ["before can_frames", "at can_frames", "within"])
+@pytest.mark.parametrize("where", ["before swap", "before swap can_frames"])
 def test_an_overwrite_between_choosing_and_swapping_leaves_nothing_of_the_old_rows(
-    place: Place, tmp_path: Path, where: str, monkeypatch: pytest.MonkeyPatch
+    place: Place, tmp_path: Path, where: str
 ) -> None:
-    """It fails and says so, whether the overwrite lands before the swap looks, before it begins, or before it commits."""
+    """It fails and says so, whether the overwrite comes before the swap is recorded, or before a table has it."""
     done: list[str] = []
 
-    def overwrite() -> None:
-        if not done:
+    def step(name: str) -> None:
+        if name == where and not done:
             done.append(where)
             log = tmp_path / "overwrite"
             given = {"profile": str(place.drives.profile), "mode": "overwrite"}
             assert lakes.ingest([place.drives.captures[-1]], place.lake, log, **given)[0] == 0, log.read_text()
 
-    def step(name: str) -> None:
-        if name == where:
-            overwrite()
-
-    if where == "within":
-        real = replace_swap.replace_rows
-
-        def swap(rows: Any, lake: str, table: str, *given: Any, **more: Any) -> None:
-            if table == "can_frames":
-                late = rows.rdd.mapPartitions(_waits(place.lake)).toDF(rows.schema)
-                thread = threading.Thread(target=overwrite)
-                thread.start()
-                real(late, lake, table, *given, **more)
-                thread.join()
-            else:
-                real(rows, lake, table, *given, **more)
-
-        monkeypatch.setattr(replace_swap, "replace_rows", swap)
     with pytest.raises(Fatal, match="the lake was overwritten while captures were replaced"):
         place.replace(place.drives.captures[:2], step=step)
     assert done
@@ -271,22 +253,6 @@ def test_an_overwrite_between_choosing_and_swapping_leaves_nothing_of_the_old_ro
     for table in TABLES:
         assert {row[0] for row in place.table(table)} <= {one}, table
     assert place.table("packets")
-
-
-def _waits(lake: Path) -> Callable[[Any], Any]:
-    """Rows that come when the lake has been overwritten: Delta has read its table by then, and has not committed."""
-    log = lake / "can_frames" / "_delta_log"
-
-    def late(rows: Any) -> Any:
-        import time
-
-        until = time.monotonic() + 60
-        while not any('"pcaplake-opened","version":1099511627776' in one.read_text() for one in log.glob("*.json")):
-            assert time.monotonic() < until
-            time.sleep(0.1)
-        return rows
-
-    return late
 
 
 @pytest.mark.slow
@@ -315,7 +281,9 @@ def test_beside_a_live_ingest_with_signals(spark: Any, drives: Drives, wanted: P
     assert lake.signals() == lake.expected(drives.databases)
 
 
-@pytest.mark.parametrize("where", ["before lin_frames", pytest.param("before captures", marks=pytest.mark.torture)])
+@pytest.mark.parametrize(
+    "where", ["before swap lin_frames", pytest.param("before swap captures", marks=pytest.mark.torture)]
+)
 def test_killed_and_then_as_it_was(place: Place, where: str) -> None:
     """`captures` still names the first profile, three other tables, or all, have rows of the second."""
     names = place.drives.captures[:1]

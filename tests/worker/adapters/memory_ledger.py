@@ -36,6 +36,7 @@ class _LedgerState:
     head: int = -1
     marked: int = -1
     lease: Lease = field(default_factory=Lease)
+    last_swap: int = 0
 
 
 class MemoryLedger:
@@ -243,3 +244,17 @@ class MemoryLedger:
 
     async def close(self) -> None:
         """Nothing to close."""
+
+    async def read_last_swap(self) -> int:
+        return await self._run_operation("read_last_swap", lambda: self.shared.last_swap)
+
+    async def forget_captures(self, generation: int, capture_ids: Collection[str], *, last_swap: int) -> None:
+        def forget() -> None:
+            # rule: a ledger has each swap once
+            if self.shared.last_swap >= last_swap:
+                return
+            self.shared.last_swap = last_swap
+            for capture_id in capture_ids:
+                self.shared.captures.pop((generation, capture_id), None)
+
+        await self._run_operation("forget_captures", forget)

@@ -47,7 +47,6 @@ KEYS = [
     "replaced",
     "other_profile",
     "other_version",
-    "unfinished",
     "reread",
     "packets",
     "rows",

@@ -9,8 +9,8 @@ import asyncio
 from pcaplake.common.errors import Fatal
 from pcaplake.common.plain_text import counted
 from pcaplake.derived.signals.outdated import find_outdated_signals
-from pcaplake.lake.commit.replaced import tables_behind
-from pcaplake.lake.commit.swaps import read_notes
+from pcaplake.lake.commit.swap_records import newest_swap, read_swaps
+from pcaplake.lake.commit.swaps import read_swap_numbers
 from pcaplake.lake.current_captures import find_current
 from pcaplake.lake.delta.log_store import LogStore
 from pcaplake.lake.ledger.sqlite import SqliteLedger
@@ -21,20 +21,6 @@ from .findings import Finding, ok, warning
 
 _LOOKED_AT = 1_000  # objects; a local one is read as a whole
 _NAMED = 5
-
-
-async def check_replaced_contents(case: Case) -> list[Finding]:
-    """Find tables with rows of replaced contents. A table that was restored to an older version has them again."""
-    behind = await tables_behind(case.store, LogStore(case.store, lock_table=case.lock_table))
-    if not behind:
-        return [ok("no table has rows of replaced contents")]
-    return [
-        warning(
-            f"{', '.join(behind)}: the table may contain rows of replaced contents: their removal was interrupted, or the "
-            "table was restored to an older version",
-            "run `pcaplake ingest`, which first removes these rows",
-        )
-    ]
 
 
 async def check_current_contents(case: Case) -> list[Finding]:
@@ -77,16 +63,23 @@ def _identify(case: Case, uri: str, loop: asyncio.AbstractEventLoop) -> str | No
 
 
 async def check_swapped_rows(case: Case) -> list[Finding]:
-    """Find captures whose rows a run has begun to swap: some tables may have the rows of one decoding, others of another."""
-    notes = await read_notes(case.store, await case.generation_in_use())
-    begun = frozenset().union(*notes.values())
-    if not begun:
-        return [ok("no capture has rows of two decodings")]
+    """Find tables that lack a swap of rows: other tables have rows of another decoding or content of its captures."""
+    newest, generation = await newest_swap(case.store), await case.generation_in_use()
+    if not newest:
+        return [ok("no rows were ever swapped")]
+    numbers = await read_swap_numbers(LogStore(case.store, lock_table=case.lock_table), generation)
+    recorded = await read_swaps(case.store, range(min(newest, *numbers.values()) + 1, newest + 1))
+    swaps = [swap for swap in recorded if swap.generation == generation]
+    behind = [table for table, number in numbers.items() if any(swap.number > number for swap in swaps)]
+    if not behind:
+        return [ok("every table has all swaps of rows")]
+    captures = {capture_id for swap in swaps for capture_id in swap.captures}
     return [
         warning(
-            f"{counted(len(begun), 'capture')} may have rows of two profiles or versions in different tables: a run of "
-            "`pcaplake ingest --reread` or `pcaplake-spark replace` is active, or was interrupted",
-            "if no such run is active, run it again with the same captures: it swaps the rows in the other tables too",
+            f"{', '.join(behind)}: {'has' if len(behind) == 1 else 'have'} older rows of {counted(len(captures), 'capture')} "
+            "than other tables: rows are being replaced (`ingest`, `delete` or `pcaplake-spark replace`), this was "
+            "interrupted, or the table was restored to an older version",
+            "if no such run is active, run `pcaplake ingest`, or for a fleet `pcaplake-spark replace`: both first finish this",
         )
     ]
 

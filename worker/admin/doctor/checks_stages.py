@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from pcaplake.common.plain_text import counted
 from pcaplake.lake.commit.losses import is_loss_accepted
-from pcaplake.lake.commit.replaced import read_replaced_batches
+from pcaplake.lake.commit.swap_records import read_removed_captures
 from pcaplake.lake.ledger import StageItem
 from pcaplake.lake.records import Stage
 from pcaplake.lake.staging.stage_files import CHECK_AFTER_MS, StageFiles
@@ -151,13 +151,11 @@ async def check_ledger_contents(case: Case) -> list[Finding]:
     batch_state = await case.read_batch_state()
     _, ledger = case.require_identity_and_ledger()
     forgotten: dict[int, int] = {}
-    replaced = await read_replaced_batches(case.store)
+    removed = await read_removed_captures(case.store)
     async for batch, manifest in iterate_manifests(case.store, batch_state.batches):
         if manifest is None:
             continue
-        if lost := await find_forgotten_stages(
-            ledger, manifest, above_head=batch > batch_state.head, replaced=replaced
-        ):
+        if lost := await find_forgotten_stages(ledger, manifest, above_head=batch > batch_state.head, removed=removed):
             forgotten[batch] = len(lost)
     if not batch_state.batches:
         return [ok("no batch yet")]

@@ -24,7 +24,7 @@ from .checks_kernels import check_kernels
 from .checks_lake import check_lake_json, check_ledger
 from .checks_lock_table import check_lock_entries, check_lock_table
 from .checks_queue import QueueClients, check_queue
-from .checks_replaced import check_current_contents, check_replaced_contents, check_signals, check_swapped_rows
+from .checks_replaced import check_current_contents, check_signals, check_swapped_rows
 from .checks_returned import check_returned_captures
 from .checks_rows import check_removed_rows
 from .checks_services import (
@@ -54,7 +54,6 @@ CHECKS: Mapping[str, Check] = {  # the first ones open what the others need
     "blocked": check_blocked_tables,
     "held": check_held_stages,
     "returned": check_returned_captures,
-    "replaced": check_replaced_contents,
     "current": check_current_contents,
     "swapped": check_swapped_rows,
     "signals": check_signals,

@@ -12,7 +12,7 @@ from pcaplake.common.errors import Fatal
 from pcaplake.common.plain_text import counted
 from pcaplake.lake import adoption, identity
 from pcaplake.lake.commit import rebuild_ledger as from_manifests
-from pcaplake.lake.commit.replaced import read_replaced_batches
+from pcaplake.lake.commit.swap_records import read_removed_captures
 from pcaplake.lake.ledger import Ledger
 from pcaplake.lake.ledger.sqlite_file import LedgerDamaged
 from pcaplake.lake.records import Manifest
@@ -21,11 +21,11 @@ from pcaplake.worker.admin.case import Case, is_lease_renewed, iterate_manifests
 
 
 async def find_forgotten_stages(
-    ledger: Ledger, manifest: Manifest, *, above_head: bool, replaced: Mapping[str, int]
+    ledger: Ledger, manifest: Manifest, *, above_head: bool, removed: Mapping[str, int]
 ) -> list[str]:
     """The stages of a manifest that the ledger has lost: above head those without an item, else those that lack captures.
 
-    `replaced`: the result of `replaced.read_replaced_batches`; the ledger must lack these captures.
+    `removed`: the result of `swap_records.read_removed_captures`; the ledger must lack these captures.
     """
     if above_head:
         ids = [stage.stage_id for stage in (*manifest.stages, *manifest.returned)]
@@ -35,7 +35,7 @@ async def find_forgotten_stages(
         capture.capture_id: stage.stage_id
         for stage in manifest.stages
         for capture in stage.captures
-        if manifest.batch > replaced.get(content_id(capture), -1)
+        if manifest.batch > removed.get(content_id(capture), -1)
     }
     known_captures = await ledger.get_capture_items(manifest.generation, captures)
     return list(
@@ -69,9 +69,9 @@ async def rebuild_lake_ledger(case: Case, *, adopt: bool) -> str:
     if lease.owner and await is_lease_renewed(ledger, lease, case.lease_wait, case.sleep):
         raise Fatal(f"{lease.owner} is committing: stop all processes that use this lake before you rebuild its ledger")
     head, restored = await ledger.read_head(), 0
-    batches, replaced = await list_batches_from(case.store, 0), await read_replaced_batches(case.store)
+    batches, removed = await list_batches_from(case.store, 0), await read_removed_captures(case.store)
     async for _, manifest in iterate_manifests(case.store, [number for number in batches if number <= head]):
-        if manifest is not None and await find_forgotten_stages(ledger, manifest, above_head=False, replaced=replaced):
+        if manifest is not None and await find_forgotten_stages(ledger, manifest, above_head=False, removed=removed):
             await ledger.mark_batch_stages(manifest, rebuild=True)
             await ledger.flag_batch_committed(manifest)
             restored += 1

@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from pcaplake.lake.commit.losses import FOLDER as LOSSES
 from pcaplake.lake.commit.overwrite import FOLDER as OVERWRITES
-from pcaplake.lake.commit.replaced import FOLDER as REPLACED
+from pcaplake.lake.commit.swap_records import FOLDER as SWAPS
 from pcaplake.lake.identity import LAKE_JSON
 from pcaplake.lake.ledger.dynamodb_items import LAKES
 from pcaplake.lake.records import FOLDER as BATCHES
@@ -186,7 +186,7 @@ def policies(scope: Scope) -> dict[Role, Document]:
             ),
             _allow("Names", "s3", ("GetBucketLocation", "ListBucket"), scope.lake_buckets),
             _deny("Records", "s3", ("DeleteObject", "PutObject"), _records(scope)),
-            _deny("Stages", "s3", ("DeleteObject",), scope.inside(STAGES)),
+            _deny("Stages", "s3", ("DeleteObject",), [*scope.inside(STAGES), *scope.inside(f"{SWAPS}/*")]),
         ),
         "operator": (_allow("LakeJson", "s3", ("GetObject",), scope.inside(LAKE_JSON)), names),
         "doctor": (
@@ -257,7 +257,7 @@ def _puts(scope: Scope, sid: str, patterns: Collection[str], condition: Document
 
 def _records(scope: Scope) -> list[str]:
     """Records of the lake's identity and of the committer's work. If they are lost, nothing can rebuild them."""
-    folders = (BATCHES, LOSSES, OVERWRITES, REPLACED)
+    folders = (BATCHES, LOSSES, OVERWRITES)
     return [
         resource
         for pattern in (LAKE_JSON, *(f"{folder}/*" for folder in folders))
