@@ -147,9 +147,14 @@ def walk_records(
             )
             # -- 2. note what is wrong; a soft fault is noted and ends nothing
             if fault or soft:
+                other = get(P, L + OTHERWISE)
                 # rule: another layer may read the bytes where a check does not hold
-                if fault == BAD_VALUE and get(P, L + OTHERWISE) >= 0:
-                    layer = get(P, L + OTHERWISE)
+                if other >= 0 and (
+                    fault == BAD_VALUE
+                    # rule: another layer may read what is too short, if it has its bytes
+                    or (limit - at >= get(P, other * WIDTH + LEAST) and fault == SHORT_HEADER)
+                ):
+                    layer = other
                     continue
                 if flags & F_PADDED:
                     # rule: others may follow an entry without a body, which does not begin with zero bytes
