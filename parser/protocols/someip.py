@@ -3,7 +3,9 @@
 Layout: AUTOSAR PRS_SOMEIPProtocol (header, TP segments) and PRS_SOMEIPServiceDiscovery (entries, options).
 
 Each TP segment gives a row; the 4 bytes of its TP header are not part of the payload. The message that the segments make is one
-more row. Over TCP messages follow each other in a stream. Magic cookies are messages, so a stream is also found by them.
+more row. If a sender has one session id for all messages, and the capture lacks a middle segment of the first one, nothing in the
+segments tells, and a segment of the next message may take its place (ADR 40). Over TCP messages follow each other in a stream.
+Magic cookies are messages, so a stream is also found by them.
 A port that an OfferService entry names in an endpoint option has SOME/IP from the next packet on. So has a UDP port to which
 events go: SubscribeEventgroup and its acknowledgment name it. Other hosts may use the same port for something else: a datagram
 that does not begin with a plausible header, and a stream in which none is found, give no rows and no faults there.
