@@ -94,13 +94,11 @@ class SdOption(dpkt.Packet):
 
 
 def _is_plausible(header: Any) -> Any:
-    """Whether bytes may be the header of a request, notification, response or error, also of TP, or of an acknowledgment."""
-    return (
-        (header.length >= 8)
-        & (header.length <= LONGEST_MESSAGE)
-        & (header.protocol_version == 1)
-        & ((header.message_type & 0x1F) <= 2)
-    )
+    """Whether bytes may be the header of a request, notification, response or error, also of TP, or of an acknowledgment.
+
+    A length that is too small is a fault of a header that is right otherwise.
+    """
+    return (header.length <= LONGEST_MESSAGE) & (header.protocol_version == 1) & ((header.message_type & 0x1F) <= 2)
 
 
 SOMEIP = Layer(
