@@ -14,23 +14,24 @@ from pcaplake.worker.config.environment import disable_pydantic_plugins, limit_n
 FATAL, INTERRUPTED = 3, 130
 
 
-class HiddenPackage:
-    """An import hook that hides an installed package."""
+# pyarrow imports pandas with its first array, and its own clients of object stores with `pyarrow.parquet`
+HIDDEN = frozenset({"pandas", "pyarrow._azurefs", "pyarrow._gcsfs", "pyarrow._hdfs", "pyarrow._s3fs"})
 
-    def __init__(self, name: str) -> None:
-        self._name = name
+
+class HiddenPackages:
+    """An import hook that hides installed packages which pcaplake does not use."""
 
     def find_spec(self, name: str, *_: object) -> None:
-        if name == self._name:
+        if name in HIDDEN:
             raise ModuleNotFoundError(f"{name} is hidden, because pcaplake does not use it", name=name)
 
 
 def main() -> NoReturn:
-    """Run the command line. Skipping pandas, plugins and garbage collection saves most of the time of a short command."""
+    """Run the command line. Skipping packages, plugins and garbage collection saves most of the time of a short command."""
     if (refusal := describe_unsupported_system()) is not None:  # before imports of modules that only Linux has
         print(f"pcaplake: {refusal}", file=sys.stderr)
         sys.exit(FATAL)
-    sys.meta_path.insert(0, HiddenPackage("pandas"))  # pyarrow imports it with its first array
+    sys.meta_path.insert(0, HiddenPackages())
     disable_pydantic_plugins()
     limit_numpy_threads()
     gc.disable()  # until the command starts: `PlainCommand.invoke`

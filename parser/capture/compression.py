@@ -89,14 +89,14 @@ class LookaheadSource:
                 raise EOFError("other bytes follow the last frame")
             yield
 
-    def decompress_block(self, frame: Any, head: bytes, size: int) -> Iterator[bytes]:
+    def decompress_block(self, decompress: Callable[[bytes], bytes], head: bytes, size: int) -> Iterator[bytes]:
         """Decompress a block of `size` bytes; of a truncated block, the part that is stored uncompressed."""
         try:
             body = self.take_exactly(size)
         except EOFError:
-            yield frame.decompress(head + self.take_lookahead())
+            yield decompress(head + self.take_lookahead())
             raise
-        yield frame.decompress(head + body)
+        yield decompress(head + body)
 
 
 def _decompress_gzip(source: LookaheadSource) -> Iterator[bytes]:
@@ -171,7 +171,7 @@ def _decompress_zstd(source: LookaheadSource) -> Iterator[bytes]:
             head = source.take_exactly(3)
             word = int.from_bytes(head, "little")
             last, repeated = word & 1, word >> 1 & 3 == 1
-            yield from source.decompress_block(frame, head, 1 if repeated else word >> 3)
+            yield from source.decompress_block(frame.decompress, head, 1 if repeated else word >> 3)
         if checksum:
             yield frame.decompress(source.take_exactly(4))
 
@@ -186,12 +186,17 @@ def _decompress_lz4(source: LookaheadSource) -> Iterator[bytes]:
         flags = head[0]
         head += source.take_exactly((flags >> 3 & 1) * 8 + (flags & 1) * 4 + 1)
         yield frame.decompress(LZ4 + head)
+        most = 1 << 8 + (head[1] >> 4 & 7) * 2  # bytes of the data of a block
+
+        def decompress(data: bytes, frame: Any = frame, most: int = most) -> bytes:
+            # without a limit, lz4 withholds what exceeds the bytes that it is given until more come; they grow 255-fold at most
+            return bytes(frame.decompress(data, min(most, 255 * len(data))))
+
         while size := source.take_unsigned_int(4):
             if size & 0x7FFFFFFF > LZ4_BLOCK:
                 raise EOFError(f"a block of {size & 0x7FFFFFFF} bytes; the limit is {LZ4_BLOCK}")
-            yield from source.decompress_block(
-                frame, size.to_bytes(4, "little"), (size & 0x7FFFFFFF) + (flags >> 4 & 1) * 4
-            )
+            checked = (size & 0x7FFFFFFF) + (flags >> 4 & 1) * 4
+            yield from source.decompress_block(decompress, size.to_bytes(4, "little"), checked)
         yield frame.decompress(bytes(4) + source.take_exactly((flags >> 2 & 1) * 4))
 
 

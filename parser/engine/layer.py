@@ -234,7 +234,8 @@ class Layer:
     header, total, trailer   bytes of the header, of the whole layer, and behind the body
     unsized                  a total of this value means unknown: the layer gets all bytes of the carrier (default if no `total`)
     check, expect            ranges that must hold; if not, there is a fault, and `check` also ends the path
-    otherwise                the layer that reads the same bytes where a check does not hold; then that is no fault
+    otherwise                the layer that reads the same bytes where a check does not hold, or where there are too few and it
+                             needs fewer; then that is no fault
     lossless                 ranges that hold unless a capture module says that it lost packets before this layer
     selects                  key spaces, tried in order; the first key that a layer claims selects the child
     repeats                  siblings follow until the carrier's span ends; "padded": zero bytes may follow them, and a

@@ -68,7 +68,8 @@ _FREQUENT = """
     block epb pcap pcapng ethernet sll sll2 vlan ip ipv6 udp tcp socketcan can canfd canfd_unmarked lin_header lin
     flexray flexray_id flexray_frame capture_module tecmp tecmp_entry tecmp_can tecmp_canfd tecmp_lin_checksum
     tecmp_lin tecmp_flexray tecmp_ethernet cmp cmp_message cmp_payload cmp_can cmp_canfd cmp_lin
-    avtp ntscf acf acf_can acf_can_brief acf_can_v2 acf_can_brief_v2 caneth caneth_frame pdu someip someip_sd someip_sd_entry
+    avtp ntscf acf acf_can acf_can_brief acf_can_v2 acf_can_brief_v2 caneth caneth_frame pdu someip_datagram someip someip_sd
+    someip_sd_entry
 """
 FREQUENT = frozenset(_FREQUENT.split())
 

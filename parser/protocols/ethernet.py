@@ -53,6 +53,11 @@ class Bare(dpkt.Packet):
     __hdr__ = ()
 
 
+def unrelated(name: str, protocol: str) -> Layer:
+    """A layer without bytes, for what is found on a port and is not the protocol of the port: no row and no fault."""
+    return Layer(Bare, name=name, protocol=protocol, header=lambda h: 0, bare=True)
+
+
 def always_a_fault(name: str, protocol: str, *claims: Claim) -> Layer:
     """A layer without bytes, for keys that no sender can mean: what selects it has its row and a fault."""
     layer = Layer(Bare, name=name, protocol=protocol, under=claims, header=lambda h: 0, bare=True)

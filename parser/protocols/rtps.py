@@ -14,11 +14,11 @@ import dpkt
 from pcaplake.parser.engine.key_spaces import KeySpace
 from pcaplake.parser.engine.layer import Layer
 
-from .ethernet import UDP_PORT
+from .ethernet import UDP_PORT, unrelated
 
 MAGIC = int.from_bytes(b"RTPS", "big")
 DOMAIN_0 = slice(7400, 7650)
-BEGINNING = KeySpace("RTPS protocol", 32, sparse=True)
+BEGINNING = KeySpace("RTPS protocol", 1)
 
 
 class Beginning(dpkt.Packet):
@@ -29,13 +29,16 @@ class Rtps(dpkt.Packet):
     __hdr__ = (("magic", "I", MAGIC), ("version", "H", 0x0203), ("vendor", "H", 0), ("guid_prefix", "12s", bytes(12)))
 
 
+NOT_RTPS = unrelated("not_rtps", "udp")
 DATAGRAM = Layer(  # on a port of domain 0
     Beginning,
     name="rtps_datagram",
     protocol="udp",
     under=[UDP_PORT[DOMAIN_0]],
     header=lambda h: 0,
-    selects=[BEGINNING(lambda h: h.magic)],
+    check=lambda h: h.magic == MAGIC,
+    otherwise=NOT_RTPS,
+    selects=[BEGINNING(lambda h: 0)],
 )
-RTPS = Layer(Rtps, under=[BEGINNING[MAGIC], UDP_PORT[slice(0)]], check=lambda h: h.magic == MAGIC)
-LAYERS = (DATAGRAM, RTPS)
+RTPS = Layer(Rtps, under=[BEGINNING[0], UDP_PORT[slice(0)]], check=lambda h: h.magic == MAGIC)
+LAYERS = (DATAGRAM, NOT_RTPS, RTPS)

@@ -3,14 +3,19 @@
 Layout: AUTOSAR PRS_SOMEIPProtocol (header, TP segments) and PRS_SOMEIPServiceDiscovery (entries, options).
 
 Each TP segment gives a row; the 4 bytes of its TP header are not part of the payload. The message that the segments make is one
-more row. Over TCP messages follow each other in a stream. Magic cookies are messages, so a stream is also found by them.
+more row. If a sender has one session id for all messages, and the capture lacks a middle segment of the first one, nothing in the
+segments tells, and a segment of the next message may take its place (ADR 40). Over TCP messages follow each other in a stream.
+Magic cookies are messages, so a stream is also found by them.
 A port that an OfferService entry names in an endpoint option has SOME/IP from the next packet on. So has a UDP port to which
-events go: SubscribeEventgroup and its acknowledgment name it.
+events go: SubscribeEventgroup and its acknowledgment name it. Other hosts may use the same port for something else: a datagram
+that does not begin with a plausible header, and a stream in which none is found, give no rows and no faults there.
 
 Not read: the serialized fields of a payload; options for load balancing, and those that the standard does not define.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import dpkt
 
@@ -30,12 +35,14 @@ from .ethernet import (
     Bare,
     Empty,
     tcp_stream,
+    unrelated,
 )
 from .rtps import DATAGRAM as RTPS_DATAGRAM
 from .sd_options import ACK, FIND, OFFER, SUBSCRIBE, offered_ports, referred_option_bytes, resolve_entry_options
 
 TP_SEGMENT = KeySpace("SOME/IP-TP", 1)
 IN_STREAM = KeySpace("SOME/IP in a stream", 1)
+ON_OFFERED_PORT = KeySpace("SOME/IP on an offered port", 1)
 SERVICE_DISCOVERY = KeySpace("SOME/IP-SD message", 1)
 SD_BODY = KeySpace("SOME/IP-SD", 1)
 SD_OPTION_LIST = KeySpace("SOME/IP-SD options", 1)
@@ -86,9 +93,17 @@ class SdOption(dpkt.Packet):
     __hdr__ = (("len", "H", 1), ("type", "B", 0))
 
 
+def _is_plausible(header: Any) -> Any:
+    """Whether bytes may be the header of a request, notification, response or error, also of TP, or of an acknowledgment.
+
+    A length that is too small is a fault of a header that is right otherwise.
+    """
+    return (header.length <= LONGEST_MESSAGE) & (header.protocol_version == 1) & ((header.message_type & 0x1F) <= 2)
+
+
 SOMEIP = Layer(
     SomeIp,
-    under=[UDP_PORT[30490], IN_STREAM[0]],
+    under=[UDP_PORT[30490], IN_STREAM[0], ON_OFFERED_PORT[0]],
     header=lambda h: (h.message_type >> 5 & 1) * 4 + 16,
     total=lambda h: h.length + 8,
     check=lambda h: (h.length >= 8) & (h.protocol_version == 1),
@@ -130,7 +145,28 @@ SOMEIP_TP_SEGMENT = Layer(Empty, name="someip_tp_segment", protocol="someip", un
 SOMEIP_TCP_SEGMENT = Layer(
     Bare, name="someip_tcp_segment", protocol="tcp", under=[TCP_PORT[0:0]], header=lambda h: 0, bare=True
 )
-LAYERS = (SOMEIP, SD, SD_ENTRY, SD_OPTIONS, SD_OPTION, SOMEIP_TP_SEGMENT, SOMEIP_TCP_SEGMENT)
+NOT_SOMEIP = unrelated("not_someip", "udp")
+OFFERED_DATAGRAM = Layer(  # on a port that service discovery offers
+    SomeIp,
+    name="someip_datagram",
+    protocol="udp",
+    under=[UDP_PORT[0:0]],
+    header=lambda h: 0,
+    check=_is_plausible,
+    otherwise=NOT_SOMEIP,
+    selects=[ON_OFFERED_PORT(lambda h: 0)],
+)
+LAYERS = (
+    SOMEIP,
+    SD,
+    SD_ENTRY,
+    SD_OPTIONS,
+    SD_OPTION,
+    SOMEIP_TP_SEGMENT,
+    SOMEIP_TCP_SEGMENT,
+    OFFERED_DATAGRAM,
+    NOT_SOMEIP,
+)
 
 # -- what is put together ------------------------------------------------------------------------------------------
 PORT_SPACES = {"udp": UDP_PORT, "tcp": TCP_PORT}
@@ -141,10 +177,8 @@ SOMEIP_STREAM = tcp_stream(
     SOMEIP_TCP_SEGMENT,
     selects=[IN_STREAM(lambda h: 0)],
     frame=SOMEIP,
-    # requests, notifications, responses and errors, also of TP, and acknowledgments
-    plausible=lambda h: (
-        (h.length >= 8) & (h.length <= LONGEST_MESSAGE) & (h.protocol_version == 1) & ((h.message_type & 0x1F) <= 2)
-    ),
+    mixed=True,
+    plausible=_is_plausible,
 )
 SOMEIP_TP = Fragments(
     "someip_tp",
@@ -169,7 +203,7 @@ REASSEMBLIES = (SOMEIP_STREAM, SOMEIP_TP)
 LEARNED_PORTS = Learned(
     source="service discovery",
     read=lambda message: [(PORT_SPACES[transport], port) for transport, port in offered_ports(message)],
-    leads={UDP_PORT: SOMEIP, TCP_PORT: SOMEIP_TCP_SEGMENT},
+    leads={UDP_PORT: OFFERED_DATAGRAM, TCP_PORT: SOMEIP_TCP_SEGMENT},
     over=(RTPS_DATAGRAM,),
     least=1024,
 )

@@ -21,7 +21,7 @@ from typing import Any
 from pcaplake.common.errors import PcaplakeError
 from pcaplake.common.runtime import Runtime
 from pcaplake.ingest.captures.source import Sources
-from pcaplake.worker.__main__ import HiddenPackage
+from pcaplake.worker.__main__ import HiddenPackages
 from pcaplake.worker.cli import app as cli
 from pcaplake.worker.config.service_settings import FleetSettings
 from pcaplake.worker.service import run as serve
@@ -52,7 +52,7 @@ def _serve(environment: Mapping[str, str], log: str, kind: str, where: str, bodi
         os.dup2(out.fileno(), 1)
         os.dup2(out.fileno(), 2)
     os.environ.update(environment)
-    sys.meta_path.insert(0, HiddenPackage("pandas"))  # as the command does; a copy may have it already
+    sys.meta_path.insert(0, HiddenPackages())  # as the command does; a copy may have it already
     steps: dict[str, Callable[[str], Callable[[str], None]]] = {"kill": crash_at_step, "stop": stop_at}
     if kind:
         serve.Runtime = functools.partial(Runtime, step=steps[kind](where))  # type: ignore[attr-defined,assignment]

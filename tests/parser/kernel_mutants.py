@@ -181,6 +181,14 @@ MUTANTS: Mapping[str, Mutant] = {
     "a check that does not hold is a fault, though another layer reads the bytes": Mutant(
         walk.walk_records, "another layer may read the bytes where a check does not hold", NEVER
     ),
+    "a short header is a fault, though another layer needs fewer bytes": Mutant(
+        walk.walk_records, "another layer may read what is too short, if it has its bytes", DROP
+    ),
+    "another layer tells that a header is short": Mutant(
+        walk.walk_records,
+        "another layer may read what is too short, if it has its bytes",
+        Operation(_true, ast.GtE),
+    ),
     # keys
     "the last key counts": Mutant(layers.enter_layer, "the first key that leads to a layer counts", DROP),
     "a key counts whatever its condition": Mutant(

@@ -237,7 +237,9 @@ MUTANTS: Mapping[str, Mutant] = {
         STREAMS._note_gap, "a stream of another protocol loses no messages", ALWAYS
     ),
     "no stream is known to have messages": Mutant(
-        STREAMS._give_whole, "a stream that may be of another protocol is known by the header of a message", NEVER
+        STREAMS._give_whole,
+        "a stream that may be of another protocol is known by a whole message, or a plausible header",
+        NEVER,
     ),
     "messages that resemble other bytes are found anywhere": Mutant(
         framing.Framing.find, "messages that resemble other bytes are not searched", ALWAYS

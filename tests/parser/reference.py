@@ -245,7 +245,7 @@ class Reference:
                 self.overflowed = True
                 self._fault(None, "capture", "too_many_ports", None, MOST_LEARNED, MOST_LEARNED + 1)
                 continue
-            leads = {"udp": someip.SOMEIP, "tcp": someip.SOMEIP_TCP_SEGMENT, "v2g": v2g.TCP_SEGMENT}
+            leads = {"udp": someip.OFFERED_DATAGRAM, "tcp": someip.SOMEIP_TCP_SEGMENT, "v2g": v2g.TCP_SEGMENT}
             self.learned[key] = leads[transport]
 
     def _put_together(self, packet: Packet) -> None:
@@ -278,6 +278,8 @@ class Reference:
         while True:
             self.here = home
             have, padded = limit - at, layer.repeats == "padded"
+            if have < layer.least and layer.otherwise is not None and have >= layer.otherwise.least:
+                return self._enter(layer.otherwise, at, limit, above, level)
             if have < layer.least:
                 if not padded or any(self.data[at : at + min(max(have - 4, 0), 8)]):
                     self._fault_at(layer, "short_header", at, layer.least, have)

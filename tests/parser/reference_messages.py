@@ -471,9 +471,11 @@ class PlainStream:
                 if not self.kind.frame.repeats:
                     self.messages.append((bytes(d.known[i] for i in range(at - size, at)), 1, 0))
                     run.sure, run.next = True, at
-            d.has_messages = d.has_messages or at > run.next or bool(size)
+            d.has_messages = d.has_messages or at > run.next
+            if size and self.kind.plausible(self._header(d, at, run.end)):
+                d.has_messages = True
             bad = size is not None and not 0 < size <= self.longest
-            if bad and size:
+            if bad and size and d.has_messages:
                 self.gaps.append(("too_long", d.offset, size, self.longest))
             stop = at + least if bad and not size and d.has_messages else at
             if stop > run.next:

@@ -59,9 +59,30 @@ def message(port: int, *, source: int = 40_000) -> bytes:
     return ipv4(datagram(someip(b"good"), port, source))
 
 
-def segment(port: int, sequence: int) -> bytes:
-    header = struct.pack(">HHIIHHHH", 40_000, port, sequence, 1, 5 << 12 | 0x18, 0xFFFF, 0, 0)
-    return ipv4(header + someip(b"good"), TCP)
+def segment(port: int, sequence: int, body: bytes | None = None, flags: int = 0x18) -> bytes:
+    header = struct.pack(">HHIIHHHH", 40_000, port, sequence, 1, 5 << 12 | flags, 0xFFFF, 0, 0)
+    return ipv4(header + (someip(b"good") if body is None else body), TCP)
+
+
+OTHERS = (
+    b"x",
+    b"GET / HTTP/1.1\r\nHost: a\r\n\r\n",
+    bytes(40),
+    b"\x80\x60" + bytes(38),  # RTP
+    b"\x16\3\1\0\xa5\1" + bytes(200),  # TLS
+)
+
+
+def unrelated(r: Random) -> bytes:
+    """What other hosts send on a port that is offered, or a header but for one field."""
+    plain = someip(r.randbytes(20))
+    near = (
+        plain[:4] + r.choice((1 << 25, (1 << 32) - 1)).to_bytes(4, "big") + plain[8:],
+        plain[:12] + b"\0" + plain[13:],
+        plain[:14] + b"\3" + plain[15:],
+        plain[: r.randrange(1, 16)],
+    )
+    return r.choice((*near, *OTHERS))
 
 
 def checked(frames: Sequence[bytes], profile: Profile = NONE) -> dict[str, list[dict[str, Any]]]:
@@ -164,6 +185,38 @@ def test_a_port_in_the_range_of_rtps_is_that_of_an_offer() -> None:
     assert where([offer(7500), message(7500)], named) == []
 
 
+@pytest.mark.parametrize("port", [30501, 7500, 7501])
+def test_other_datagrams_on_a_port_of_an_offer_or_of_rtps(port: int) -> None:
+    """No rows and no faults, but what is wrong behind a header is a fault."""
+    r = Random(1)
+    others = [ipv4(datagram(unrelated(r), port)) for _ in range(40)]
+    rows = checked([offer(port) if port != 7501 else message(9), *others])
+    assert "faults" not in rows
+    assert {row["protocol"] for row in rows["packets"][1:]} == {"udp"}
+    assert len(rows.get("someip_messages", ())) == (port != 7501)
+    good = someip(b"good")
+    for damaged, reason in ((good + b"short", "short_header"), (good[:7] + b"\7" + good[8:], "bad_value")):
+        rows = checked([offer(30501), ipv4(datagram(damaged, 30501))])
+        assert [(fault["layer"], fault["reason"]) for fault in rows["faults"]] == [("someip", reason)]
+
+
+def test_other_streams_on_a_port_of_an_offer() -> None:
+    """No rows and no faults until a header is plausible."""
+    r = Random(2)
+    for _ in range(20):
+        parts = [r.choice(OTHERS) for _ in range(4)]
+        places = [101 + sum(map(len, parts[:i])) for i in range(5)]
+        segments = [segment(30501, at, part) for at, part in zip(places, parts, strict=False)]
+        frames = [offer(30501, TCP), segment(30501, 100, b"", flags=2), *segments[: r.randrange(2, 4)], segments[3]]
+        rows = checked([*frames, segment(30501, places[4], b"", flags=0x11)])
+        assert "faults" not in rows, parts
+        assert len(rows["someip_messages"]) == 1
+    late = segment(30501, 161), segment(30501, 201)
+    rows = checked([offer(30501, TCP), segment(30501, 100, b"", flags=2), segment(30501, 101, bytes(40)), *late])
+    assert [row["packet_no"] for row in rows["someip_messages"]] == [1, 4, 5]
+    assert [fault["reason"] for fault in rows["faults"]] == ["gap"]
+
+
 def test_a_capture_names_only_so_many_ports() -> None:
     """However many packets name them; that there are more is one fault."""
     many = [option(0x04, UDP, 2000 + i) for i in range(250)]
@@ -196,10 +249,12 @@ def traffic(r: Random, count: int) -> list[bytes]:
             ]
             parts = [sd(entries, options) for _ in range(r.choice((1, 1, 2)))]
             frames.append(ipv4(datagram(b"".join(parts))))
-        elif choice < 0.6:
+        elif choice < 0.5:
             frames.append(message(port, source=r.choice((40_000, 30502))))
+        elif choice < 0.6:
+            frames.append(ipv4(datagram(unrelated(r), r.choice((port, 7400)))))
         elif choice < 0.8:
-            frames.append(segment(port, 1 + 20 * n))
+            frames.append(segment(port, 1 + 20 * n, r.choice((None, None, unrelated(r)))))
         else:
             frames += conversations.carried(r, datagram(someip(r.randbytes(40)), port), UDP, r.randrange(1, 4))
     return frames

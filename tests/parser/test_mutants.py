@@ -87,11 +87,13 @@ def cornered() -> bytes:
         struct.pack(">HHHH", 1, 30501, 8 + len(body), 0) + body
         for body in (segment + b"\0", segment, someip_of(9), someip_of(1))
     ]
-    four = [struct.pack(">BBHHHBBH8s", 0x45, 0, 20 + len(u), 0, 0, 1, 17, 0, bytes(8)) + u for u in udp]
-    made = [bytes(12) + b"\x08\x00" + ip for ip in four] + [bytes(12) + b"\x86\xdd" + ip for ip in six]
+    made = [bytes(12) + b"\x08\x00" + ip_of(datagram) for datagram in udp] + [
+        bytes(12) + b"\x86\xdd" + ip for ip in six
+    ]
     made.append(tecmp(lin(1, b"ab"), lin(2, b"", 0)[:16], lin(3, b"c")))  # an entry of no length ends the chain
     made.append(tecmp(lin(1, b"ab"), lin(2, b"cd")[:-1]))
     made.append(tecmp(lin(1, b"ab")) + bytes(15))
+    made.append(tecmp(struct.pack(">IQHHB", 7, 1, 1, 0, 1)))  # of a LIN frame, the identifier only
     made.append(tecmp(struct.pack(">IQHHBB", 7, 1, 5, 0x8000, 1, 2) + b"ab\x55"))  # the module lost what was before it
     made.append(b"\1\2")  # shorter than its FCS
     records = [captures.pcap_record(f + b"\xfc\xfc\xfc\xfc", T0 + i) for i, f in enumerate(made)]
@@ -236,6 +238,23 @@ def modules() -> bytes:
     return captures.pcap([*made, tecmp_ethernet(tagged(""), 7), *segmented(cmp_ethernet(macsec()), 30)])
 
 
+def offered() -> bytes:
+    """A port that service discovery offers, and one of RTPS, that have messages and something else."""
+    options = struct.pack(">HBB4sBBH", 9, 4, 0, bytes(4), 0, 17, 30600)
+    entry_ = struct.pack(">B3BHHII", 1, 0, 0, 16, 1, 1, 1 << 24 | 3, 0)
+    body = bytes(4) + struct.pack(">I", 16) + entry_ + struct.pack(">I", 12) + options
+    discovery = struct.pack(">IIHHBBBB", 0xFFFF8100, len(body) + 8, 0, 1, 1, 1, 2, 0) + body
+    good = someip_of(4)
+    sent = [(discovery, 30490), *((part, 30600) for part in (good, good[:15], good[:12] + b"\0" + good[13:]))]
+    sent += [(part, 7400) for part in (b"RTPS" + bytes(16), b"RTP", b"none")]
+    datagrams = [struct.pack(">HHHH", 1, port, 8 + len(part), 0) + part for part, port in sent]
+    return captures.pcap([bytes(12) + b"\x08\x00" + ip_of(datagram) for datagram in datagrams])
+
+
+def ip_of(datagram: bytes) -> bytes:
+    return struct.pack(">BBHHHBBH8s", 0x45, 0, 20 + len(datagram), 0, 0, 1, 17, 0, bytes(8)) + datagram
+
+
 def shapes() -> bytes:
     """More shapes of packets than the kernels tell apart: in links of two types, with VLAN tags, fragmented, with IPv6
     extensions."""
@@ -282,7 +301,8 @@ def mostly() -> bytes:
 SMALL = [cornered(), *generated()]  # read in batches as small as they can be
 # the shortest first: most mutants are told apart by one of them
 CORPUS = sorted(
-    [*golden(), sections(), joined(), diagnostics(), transported(), modules(), shapes(), mostly(), *SMALL], key=len
+    [*golden(), sections(), joined(), diagnostics(), transported(), modules(), offered(), shapes(), mostly(), *SMALL],
+    key=len,
 )
 
 DECLARED = [(nests(),), (groups(), nested.GROUPS, (*nested.GROUP_ROWS, nested.PACKETS))]

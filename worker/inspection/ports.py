@@ -21,7 +21,9 @@ from .packet_bytes import numbers
 
 ENCRYPTED = "encrypted"
 BEFORE_OFFER = "before service discovery offered it"
-_INSIDE_MQTT = -1  # a key beside the numbers of ports: segments in which no message ends, or that are repeated
+NOT_SOMEIP = "without SOME/IP, though service discovery offers it"
+# keys beside the numbers of ports: segments in which no message ends, or that are repeated; datagrams of offered ports
+_INSIDE_MQTT, _UNRELATED = -1, 1 << 16
 _TLS_TYPES, _TLS_VERSIONS, _DTLS_VERSIONS = (20, 24), (0x0301, 0x0302, 0x0303), (0xFEFF, 0xFEFD)
 _PORT = re.compile(r"(UDP|TCP) port (\d+)")
 
@@ -41,13 +43,19 @@ class Ports:
 
     def are_unnamed(self, batch: pa.RecordBatch, space: KeySpace) -> Any:
         """Whether neither port of each packet leads to a layer. One that is offered counts from the next packet on."""
-        ports = _ends(batch)
-        named = self.leads(space, ports[0]) | self.leads(space, ports[1])
+        return self._have_no_name(batch, space) & ~self._are_offered(batch, space)
+
+    def _have_no_name(self, batch: pa.RecordBatch, space: KeySpace) -> Any:
+        destination, source = _ends(batch)
+        return ~(self.leads(space, destination) | self.leads(space, source))
+
+    def _are_offered(self, batch: pa.RecordBatch, space: KeySpace) -> Any:
+        """Whether an earlier packet offers a port of each packet."""
         # the last one is that of packets without ports
         offered = np.full((1 << space.bits) + 1, np.iinfo(np.int64).max)
         for port, packet_no in self._learned_ports(space):
             offered[port] = packet_no
-        return ~named & (numbers(batch, "packet_no") <= np.minimum(*(offered[port] for port in ports)))
+        return numbers(batch, "packet_no") > np.minimum(*(offered[port] for port in _ends(batch)))
 
     def _learned_ports(self, space: KeySpace) -> list[tuple[int, int]]:
         """The ports that service discovery offers, and the packets in which it does so first."""
@@ -63,21 +71,32 @@ class Ports:
         )
 
     def find(self, batch: pa.RecordBatch, space: KeySpace) -> tuple[Any, Any]:
-        """The port that counts for each packet, as a key for `describe`; and whether nothing decodes the packet."""
+        """The port that counts for each packet, as a key for `describe`; and whether nothing decodes the packet.
+
+        A datagram of an offered port that is decoded has another protocol, but a segment has not.
+        """
         is_mqtt = self._lead_to(batch, space, mqtt.TCP_SEGMENT)
-        undecoded = is_mqtt | self.are_unnamed(batch, space)
+        offered = self._are_offered(batch, space)
+        undecoded = is_mqtt | (self._have_no_name(batch, space) & ~(offered & (space is TCP_PORT)))
         undecoded |= self._lead_to(batch, space, rtps.DATAGRAM)  # what is RTPS has its name
         destination, source = _ends(batch)
         telling = [port for port, _ in self._learned_ports(space)] + [*PORTS, *self._encrypted[space]]
         telling += self._listeners.ports if space is TCP_PORT else ()
         ports = np.where(np.isin(source, telling) & ~np.isin(destination, telling), source, destination)
+        ports = np.where(offered & (space is UDP_PORT) & (ports >= 0), ports + _UNRELATED, ports)
         return np.where(is_mqtt, _INSIDE_MQTT, ports), undecoded
 
     @staticmethod
     def describe(space: KeySpace) -> Callable[[int], str]:
         """The reason of a key that `find` returns."""
         name = "TCP" if space is TCP_PORT else "UDP"
-        return lambda key: f"inside {mqtt.MQTT.protocol}" if key == _INSIDE_MQTT else f"{name} port {key}"
+
+        def reason(key: int) -> str:
+            if key == _INSIDE_MQTT:
+                return f"inside {mqtt.MQTT.protocol}"
+            return f"{name} port {key % _UNRELATED}" + (f" {NOT_SOMEIP}" if key >= _UNRELATED else "")
+
+        return reason
 
     def note_encrypted(self, batch: pa.RecordBatch, space: KeySpace, head: Any) -> None:
         """Remember the ports at which records of TLS or DTLS begin (RFC 8446, 9147). head: the first 3 bytes of payloads."""

@@ -114,9 +114,14 @@ def walk_records(
             )
             # -- 2. note what is wrong; a soft fault is noted and ends nothing
             if fault or soft:
+                other = get(layers, layer_row + OTHERWISE)
                 # rule: another layer may read the bytes where a check does not hold
-                if fault == BAD_VALUE and get(layers, layer_row + OTHERWISE) >= 0:
-                    layer = get(layers, layer_row + OTHERWISE)
+                if other >= 0 and (
+                    fault == BAD_VALUE
+                    # rule: another layer may read what is too short, if it has its bytes
+                    or (limit - at >= get(layers, other * WIDTH + LEAST) and fault == SHORT_HEADER)
+                ):
+                    layer = other
                     continue
                 if flags & F_PADDED:
                     # rule: others may follow an entry without a body, which does not begin with zero bytes

@@ -99,6 +99,10 @@ class Framing:
         # rule: another header follows a message that was found
         return after + self.least > len(data) or self.length(data, after) > 0
 
+    def may_begin(self, data: bytes | bytearray) -> bool:
+        """Whether the data begin with a plausible header."""
+        return len(data) >= self.least and self.length(data, 0) > 0 and bool(self._plausible.holds(data, 0))
+
     def resumes_with(self, segment: bytes, size: int) -> bool:
         """Whether messages begin with this segment, whatever the bytes before it were taken for. size: as for `is_filled`."""
         # rule: a segment behind a hole may begin with a message, if that is seldom wrong

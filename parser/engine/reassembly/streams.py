@@ -265,7 +265,7 @@ class StreamAssembler(Assembler[Flow]):
             island.data += part
             at, wrong = self._find_messages(flow, island, piece, stop)
         while wrong is not None:
-            if wrong > framing.longest:
+            if wrong > framing.longest and flow.known:
                 # rule: no length is trusted
                 self.gaps.append(Gap(piece, TOO_LONG, flow.offset, wrong, framing.longest))
             island.synced = island.sure = False
@@ -294,9 +294,9 @@ class StreamAssembler(Assembler[Flow]):
     def _give_whole(self, flow: Flow, data: bytes | bytearray, piece: int) -> tuple[int, int | None]:
         """Give the whole messages at the beginning of the data. Returns where they end, and `wrong` of `_ends_of_messages`."""
         ends, wrong = self._ends_of_messages(data)
-        # rule: a stream that may be of another protocol is known by the header of a message
-        if ends[-1] or (wrong != 0 and len(data) >= self.framing.least):
-            flow.known = True
+        # rule: a stream that may be of another protocol is known by a whole message, or a plausible header
+        if not flow.known:
+            flow.known = ends[-1] > 0 or self.framing.may_begin(data)
         # rule: the decoder says what is wrong with a header
         self._give_messages(
             piece, data, ends if wrong != 0 or not flow.known else [*ends, ends[-1] + self.framing.least]

@@ -21,6 +21,7 @@ from tests.parser.compare import difference, read
 
 R = Random(8)
 PLAIN = pcap([frames.ethernet(R) for _ in range(400)])
+ALIKE = pcap([frames.ethernet(R)] * 400)  # shrinks much
 PACKERS: dict[str, Callable[[bytes], bytes]] = {
     "gzip": lambda data: gzip.compress(data, mtime=0),
     "zstd": zstandard.ZstdCompressor(write_checksum=True).compress,
@@ -102,6 +103,16 @@ def possible(kind: str, packed: bytes) -> int:
     return len(lz4.frame.LZ4FrameDecompressor().decompress(packed))
 
 
+@pytest.mark.parametrize("kind", ["zstd", "lz4"])
+def test_a_block_is_given_when_it_is_whole(kind: str) -> None:
+    """However much it grows: the decompressors of LZ4 withhold what exceeds the bytes that they are given."""
+    whole = [len(unpack(packed)[0]) for packed in (MANY_BLOCKS[kind](ALIKE[: 2000 * n]) for n in range(1, 5))]
+    packed = MANY_BLOCKS[kind](ALIKE)
+    given = {len(unpack(packed[:cut])[0]) for cut in range(10, len(packed))}
+    assert given >= {*whole}
+    assert max(given) == len(ALIKE)
+
+
 @pytest.mark.parametrize("kind", PACKERS)
 def test_spoilt_bytes_are_told(kind: str) -> None:
     """A checksum or the format itself shows it; nothing else is raised, and no row comes twice."""
@@ -114,15 +125,19 @@ def test_spoilt_bytes_are_told(kind: str) -> None:
         assert broken or data == PLAIN or kind == "lz4"  # no checksum of the content here
 
 
+@pytest.mark.parametrize("plain", [PLAIN, ALIKE], ids=["random", "alike"])
 @pytest.mark.parametrize("kind", PACKERS)
-def test_a_wrong_trailer_loses_nothing(kind: str) -> None:
-    """A checksum, and in gzip the length behind it, that do not fit: all bytes were there."""
-    packed = PACKERS[kind](PLAIN)
+def test_a_wrong_trailer_loses_nothing(kind: str, plain: bytes) -> None:
+    """A checksum, and in gzip the length behind it, that do not fit or were cut: all bytes were there."""
+    packed = PACKERS[kind](plain)
     for back in range(1, 9 if kind == "gzip" else 5):
         spoilt = bytearray(packed)
         spoilt[-back] ^= 0x10
         data, broken = unpack(bytes(spoilt))
-        assert data == PLAIN
+        assert data == plain
+        assert broken
+        data, broken = unpack(packed[:-back])
+        assert data == plain
         assert broken
         rows, summary = read(bytes(spoilt))
         assert (summary.packets, summary.faults["broken_compression"]) == (400, 1)

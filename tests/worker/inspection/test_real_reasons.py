@@ -17,7 +17,7 @@ from tests.oracles import captures as real
 
 ENCRYPTED, NEEDS_A_PROFILE = "encrypted", "needs a profile"
 EXPLAINED = re.compile(
-    r"(UDP|TCP) port \d+( \(.+\)| before service discovery offered it)?"
+    r"(UDP|TCP) port \d+( \(.+\)| (before service discovery offered|without SOME/IP, though service discovery offers) it)?"
     r"|(link type|IP version|address family|IP protocol) \d+( \(.+\))?|ethertype 0x[0-9a-f]{4}( \(.+\))?"
     r"|IP fragment|IEEE 802.3 frame without an ethertype|interface that the file does not describe"
     r"|inside \w+( \((encrypted|changed)\))?|(short_header|bad_length|bad_value|too_deep|gap) in \w+"

@@ -61,6 +61,7 @@ def reasons(found: dict[str, Any]) -> dict[str, tuple[int, int]]:
         (udp(68, 67, bytes(250)), 1, {"inside dhcp": (1, 10)}),
         (udp(5000, 7400, b"RTPS" + bytes(26)), 1, {"inside rtps": (1, 10)}),
         (udp(5000, 7400, b"RTPX" + bytes(26)), 1, {"UDP port 7400": (1, 30)}),
+        (udp(5000, 7400, b"RTP"), 1, {"UDP port 7400": (1, 3)}),
         (udp(5000, 15118, bytes.fromhex("01fe9000000000021000")), 1, {}),
         (udp(5000, 15118, bytes.fromhex("01fe8001000000020102")), 1, {}),
         (ipv4(6, frames.build_tcp_packet(SRC, DST, (5000, 1883), 0, 0, 16, b"\x30\3abc")), 1, {"inside mqtt": (1, 3)}),
@@ -162,12 +163,14 @@ def test_no_byte_counts_twice(link_type: int) -> None:
 
 
 def test_datagrams_before_an_offer() -> None:
-    """Afterwards the port is that of SOME/IP, and a datagram that is none is a fault."""
+    """Afterwards the port is that of SOME/IP, and a datagram that is none has a reason of its own."""
     option = frames.build_sd_endpoint_option(DST, 30501)
     offer = frames.build_sd_message([frames.build_sd_service_entry(1, 2, 3, ttl=4, options=(0, 0, 1, 0))], [option])
     data = [udp(5000, 30501, MESSAGE), udp(30490, 30490, offer), udp(5000, 30501, MESSAGE), udp(5000, 30501, bytes(24))]
     early = {"UDP port 30501 before service discovery offered it": (2, 2 * len(MESSAGE))}
-    assert reasons(inspect_frames([udp(30501, 40_003, MESSAGE), *data])) == early | {"bad_value in someip": (1, 24)}
+    assert reasons(inspect_frames([udp(30501, 40_003, MESSAGE), *data])) == early | {
+        "UDP port 30501 without SOME/IP, though service discovery offers it": (1, 24)
+    }
     off = inspect_frames(data, profile="ports: {service_discovery: false}")
     assert reasons(off) == {"UDP port 30501": (3, 2 * len(MESSAGE) + 24)}
 
