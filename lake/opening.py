@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pcaplake.common import VERSION
 from pcaplake.common.errors import Fatal, WrongChoice
@@ -12,7 +13,6 @@ from pcaplake.lake.commit.rebuild_ledger import rebuild_from_manifests
 from pcaplake.lake.commit.swaps import Swaps
 from pcaplake.lake.delta.log_store import LogStore
 from pcaplake.lake.delta.preflight import check_lock_table
-from pcaplake.lake.ledger.dynamodb import DynamoLedger
 from pcaplake.lake.ledger.sqlite import SqliteLedger
 from pcaplake.lake.store.store import Store
 
@@ -23,6 +23,9 @@ from .ledger import Ledger
 from .ledger_path import ledger_file_path
 from .shared_tables import SharedTables
 from .tables import SCHEMAS, create_tables
+
+if TYPE_CHECKING:
+    from pcaplake.lake.ledger.dynamodb import DynamoLedger
 
 
 async def open_lake_parts(
@@ -106,6 +109,8 @@ def _open_dynamodb_ledger(
         raise Fatal(f"{store.uri} is a folder, but lakes of a fleet are in a bucket; write s3://bucket/path")
     if adopt:
         raise Fatal(f"{store.uri}: adopt its ledger with `pcaplake doctor --repair --adopt`")
+    from pcaplake.lake.ledger.dynamodb import DynamoLedger  # a lake on one machine starts without it
+
     lake_id = None if known is None else known.lake_id
     return DynamoLedger(shared_tables.ledger, store, lake_id=lake_id, shards=lake_config.creation.shards)
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from pcaplake.common.meter import SILENT, Meter
 from pcaplake.lake.delta.lock_table import LockTable
-from pcaplake.lake.delta.lock_table_dynamodb import DynamoLockTable
 
 from . import identity
-from .dynamodb_table import DynamoClient
+
+if TYPE_CHECKING:  # a lake on one machine starts without it
+    from .dynamodb_table import DynamoClient
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +26,8 @@ class SharedTables:
         cls, ledger_table: str, lock_table: str | None, *, region: str | None = None, meter: Meter = SILENT
     ) -> Self:
         """Raises Fatal as `DynamoClient.open`."""
+        from .dynamodb_table import DynamoClient
+
         ledger = await DynamoClient.open(ledger_table, region=region, meter=meter)
         try:
             locks = None if lock_table is None else await DynamoClient.open(lock_table, region=region, meter=meter)
@@ -35,7 +38,11 @@ class SharedTables:
 
     @property
     def lock_table(self) -> LockTable | None:
-        return None if self.locks is None else DynamoLockTable(self.locks)
+        if self.locks is None:
+            return None
+        from pcaplake.lake.delta.lock_table_dynamodb import DynamoLockTable
+
+        return DynamoLockTable(self.locks)
 
     @property
     def log_store_kind(self) -> str:

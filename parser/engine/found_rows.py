@@ -61,19 +61,18 @@ class FoundRows:
         message = np.searchsorted(np.array(self.messages), positions, side="right")
         return np.where(message > 0, np.array([0, *self.offsets])[message], positions + self.base + self.begin)
 
-    def append_messages(self, written: Bytes) -> int:
-        """Append messages to `joined`. Returns the position of the first one."""
+    def append_messages(self, size: int) -> tuple[int, Bytes]:
+        """Room for messages at the end of `joined`, where its caller writes them: its position, and the memory."""
         if self.joined is None:
             self.joined, self.used = self.data[self.begin : self.end], self.end - self.begin
             # these are copies, in which `merge_table` replaces some
             self.tables, self.sources = list(self.tables), list(self.sources)
-        position, self.used = self.used, self.used + len(written)
+        position, self.used = self.used, self.used + size
         if self.used > len(self.joined):
             longer = self.scratch.room_for_messages(self.used)
             longer[:position] = self.joined[:position]
             self.joined = longer
-        self.joined[position : self.used] = written
-        return position
+        return position, self.joined[position : self.used]
 
     def add_rows(self, tables: Any, table_rows: Any, sources: Any, source_rows: Any) -> None:
         """Add copies of the rows of messages, which refer to `joined`, as the walk found them. `merge_table` is to follow."""

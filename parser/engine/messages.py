@@ -20,7 +20,8 @@ from .kernels import carried, encoding
 from .kernels.raw_memory import SLACK
 from .pieces import MessageHeader, Reassembly
 from .reassembly import Assembler, Gap, Message, PieceRows, assembler_of
-from .row_values import RowValueReader, row_keys
+from .row_keys import key_words
+from .row_values import RowValueReader
 from .scratch import ScratchBuffers, Walker
 
 
@@ -113,13 +114,15 @@ class MessageDecoder:
         begins, ends = table[encoding.BODY, :n], table[encoding.BODY_END, :n]
         # rule: pieces of two buses have nothing in common
         keys = [*(f"key{i}" for i in range(len(kind.key))), *buses]
-        view = memoryview(data.data)
+        begins, ends = begins.astype(np.int64), ends.astype(np.int64)
         rows = PieceRows(
-            keys=row_keys([read.interfaces, *(read.columns[name] for name in keys)]),
-            times=read.times.tolist(),
-            bodies=[view[a:b].tobytes() for a, b in zip(begins.tolist(), ends.tolist(), strict=True)],
-            offsets=found.capture_offsets(t, begins.astype(np.int64)).tolist(),
-            values={name: column.tolist() for name, column in read.columns.items() if name not in keys},
+            words=key_words([read.interfaces, *(read.columns[name] for name in keys)]),
+            packet_times=read.times,
+            data=data,
+            begins=begins,
+            ends=ends,
+            places=found.capture_offsets(t, begins),
+            columns={name: column for name, column in read.columns.items() if name not in keys},
         )
         return FoundPieces(rows, table[encoding.ORDINAL, :n].copy())
 
@@ -129,21 +132,19 @@ class MessageDecoder:
     ) -> list[Fault]:
         """Write the messages behind the morsel, walk them, and add their rows to `found`. Returns their faults."""
         last = np.array([message.piece for message in messages])
-        records = [
-            part
-            for message in messages
-            for part in (
-                HEADER.pack(len(message.body), message.value & 0xFFFFFFFF, message.pieces, 0),
-                message.body,
-            )
-        ]
-        written = np.frombuffer(b"".join([*records, bytes(SLACK)]), np.uint8)
-        position = found.append_messages(written)
-        end = position + len(written) - SLACK
         sizes = np.array([MessageHeader.__hdr_len__ + len(message.body) for message in messages], np.int64)
-        begins = position + np.cumsum(sizes) - sizes
+        begins = np.cumsum(sizes) - sizes
+        size = int(begins[-1] + sizes[-1])
+        position, memory = found.append_messages(size + SLACK)
+        written = memoryview(memory.data)
+        for at, message in zip(begins.tolist(), messages, strict=True):
+            HEADER.pack_into(written, at, len(message.body), message.value & 0xFFFFFFFF, message.pieces, 0)
+            at += MessageHeader.__hdr_len__
+            written[at : at + len(message.body)] = message.body
+        written[size:] = bytes(SLACK)
+        end, begins = position + size, position + begins
         found.messages += begins.tolist()
-        found.offsets += [pieces.rows.offsets[message.piece] for message in messages]
+        found.offsets += pieces.rows.places[last].tolist()
         faults: list[Fault] = []
         room, before = self._buffers, 0
         slots, positions = self._carried_positions(kind, found)

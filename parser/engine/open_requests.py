@@ -11,8 +11,10 @@ import numpy as np
 from .buses import PREFIX as BUS
 from .kernels import encoding
 from .pairing import PREFIX, Pairing
-from .row_values import KEY_BYTES, RowValues, row_keys
+from .row_keys import KEY_BYTES, key_words, row_keys
+from .row_values import RowValues
 
+NO_TIME = int(encoding.NO_TIME)  # compared faster than a number of numpy
 MOST_OPEN = 4096  # requests of a capture that wait for a response
 Key = bytes
 Request = tuple[int, int, int]  # number and time of its packet; when it, or a response that left it open, was captured
@@ -32,6 +34,7 @@ class OpenRequests:
         """
         read = {name.removeprefix(PREFIX): column for name, column in values.columns.items()}
         responds, pending = read["response"] != 0, read["pending"].tolist()
+        responded = responds.tolist()
         senders, receivers = ([read[name] for name in read if name.startswith(end)] for end in ("sender", "receiver"))
         # rule: a response goes the way of its request back
         ends = [*np.where(responds, [receivers, senders], [senders, receivers])]
@@ -42,33 +45,35 @@ class OpenRequests:
         if self._partners:
             channels = np.array([self._partners.get(channel, channel) for channel in channels.tolist()])
         columns = [*common, *(column for end in ends for column in end), channels]
-        keys = row_keys(columns)
+        keys = row_keys(key_words(columns))
         numbers, times = values.numbers.tolist(), values.times.tolist()
         requests = list(zip(numbers, times, times, strict=True))
         size, to_group = KEY_BYTES * (len(common) + len(senders)), (read["group"] != 0) | (channels < 0)
         request_no, latency = np.zeros(len(keys), np.int64), np.full(len(keys), -1, np.int64)
         first = 0
         for i in np.flatnonzero(responds | to_group).tolist():
-            self._add(keys[first:i], requests[first:i])
+            if first < i:
+                self._add(keys[first:i], requests[first:i])
             first = i + 1
-            key, of_group, time = keys[i], keys[i][:size], times[i]
-            if not responds[i]:
+            key, time = keys[i], times[i]
+            if not responded[i]:
                 # rule: a request to a group has no receiver
-                self._add([of_group], [requests[i]])
+                self._add([key[:size]], [requests[i]])
                 continue
             request = self._find(key, time)
             if request is None:
-                key, request = of_group, self._find(of_group, time)
-            if request is None:
-                continue
+                key = key[:size]
+                request = self._find(key, time)
+                if request is None:
+                    continue
             request_no[i] = request[0]
-            if encoding.NO_TIME not in (time, request[1]):
+            if NO_TIME not in (time, request[1]):
                 latency[i] = (time - request[1]) // 1000
             # rule: a pending response keeps the request open
             if pending[i]:
                 self._open[key] = *request[:2], time
             # rule: a group may respond more than once
-            elif key is not of_group:
+            elif len(key) != size:
                 del self._open[key]
         self._add(keys[first:], requests[first:])
         # rule: a clock may go backwards
@@ -81,13 +86,14 @@ class OpenRequests:
             self._open.pop(key, None)
             self._open[key] = request
         # rule: open requests are bounded
-        for key in list(itertools.islice(self._open, max(len(self._open) - MOST_OPEN, 0))):
-            del self._open[key]
+        if len(self._open) > MOST_OPEN:
+            for key in list(itertools.islice(self._open, len(self._open) - MOST_OPEN)):
+                del self._open[key]
 
     def _find(self, key: Key, time: int) -> Request | None:
         request = self._open.get(key)
         # rule: a late response belongs to no request
-        if request and encoding.NO_TIME not in (time, request[2]) and time - request[2] > self.pairing.timeout_ns:
+        if request and NO_TIME not in (time, request[2]) and time - request[2] > self.pairing.timeout_ns:
             del self._open[key]
             return None
         return request

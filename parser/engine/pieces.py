@@ -135,7 +135,7 @@ class Fragments(Reassembly):
     start: Value
     more: Value
     unique: Value = 1
-    checksum: Callable[[bytes, int, Sequence[int]], bool | None] | None = None
+    checksum: Callable[[bytes | memoryview, int, Sequence[int]], bool | None] | None = None
     covered: Sequence[Value] = ()
     stated: Sequence[Value] = ()
 

@@ -6,15 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from .batch import BatchBuilder, Morsel
 from .found_rows import FoundRows
 from .layout import Layout
 from .program import Program
 
 LEAST_ROWS = 256  # of the smallest layout
-KEY_BYTES = 8  # of each column of a key
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,18 +28,6 @@ class RowValues:
     times: Any
     interfaces: Any
     columns: Mapping[str, Any]
-
-
-def row_keys(columns: Sequence[Any]) -> list[bytes]:
-    """A key for each row of int columns[n], `KEY_BYTES` for each column: the same for rows that have the same values.
-
-    A key is made, hashed and compared in a third of the time that a tuple of numbers takes.
-    """
-    words = np.empty((len(columns[0]), len(columns)), np.int64)
-    for i, column in enumerate(columns):
-        words[:, i] = column
-    keys: list[bytes] = words.view(f"V{KEY_BYTES * len(columns)}").ravel().tolist()
-    return keys
 
 
 class RowValueReader:

@@ -22,6 +22,7 @@ from typing import Any
 import dpkt
 import numpy as np
 
+from pcaplake.parser.engine.kernels.pieces import sum_words
 from pcaplake.parser.engine.key_spaces import BIG_ENDIAN, LINKTYPE, Claim, KeySpace
 from pcaplake.parser.engine.layer import Layer, Term
 from pcaplake.parser.engine.pieces import LONGEST_DATAGRAM, SECOND, Fragments, Stream
@@ -337,7 +338,7 @@ def tcp_stream(name: str, segment: Layer, *, frame: Layer, plausible: Callable[[
     )
 
 
-def transport_checksum(datagram: bytes, protocol: int, covered: Sequence[int]) -> bool | None:
+def transport_checksum(datagram: bytes | memoryview, protocol: int, covered: Sequence[int]) -> bool | None:
     """Whether the checksum of UDP or TCP is right (RFC 768, 9293, 8200); None if there is none that could be wrong.
 
     covered: the words of the addresses, and not 0 if another destination may count: then no checksum is wrong.
@@ -357,7 +358,7 @@ def transport_checksum(datagram: bytes, protocol: int, covered: Sequence[int]) -
     if size > len(datagram):
         return False
     # little-endian words are faster to add; modulo 0xFFFF, 256 times their sum is that of the big-endian ones
-    swapped = int(np.frombuffer(datagram[:size] + bytes(size % 2), "<u2").sum(dtype=np.uint64))
+    swapped = sum_words(np.frombuffer(datagram, np.uint8), size)
     return (pseudo_header + 256 * swapped) % 0xFFFF == 0 or (None if routed else False)
 
 

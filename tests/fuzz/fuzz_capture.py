@@ -36,6 +36,7 @@ from tests.mutants import Mutant, Operation
 from tests.parser import frames
 from tests.parser.captures import pcap
 from tests.parser.checked import checked_kernels, in_place, own_rooms
+from tests.parser.conversations import cuts, ipv4, someip, tcp, udp
 from tests.parser.laws import obey
 from tests.strategies import sample
 
@@ -51,6 +52,18 @@ def short_capture(seed: int) -> bytes:
     link_type = r.choice(tuple(frames.MAKERS))
     frame = frames.MAKERS[link_type](r)
     return pcap([frame[: r.randrange(len(frame) + 1)]], link_type)
+
+
+def pieces_in_order(seed: int) -> bytes:
+    """A capture of fragments and TCP segments of which none is lost."""
+    r, made = Random(seed), list[bytes]()
+    for number in range(1, 4):
+        datagram = udp(someip(r.randbytes(200)))
+        for start, end in cuts(r, len(datagram), 64, 8):
+            more = 0x2000 if end < len(datagram) else 0
+            made.append(ipv4(datagram[start:end], ident=number, fragment=more | start // 8))
+    data = b"".join(someip(r.randbytes(r.randrange(80))) for _ in range(10))
+    return pcap([*made, *(ipv4(tcp(1 + start, data[start:end]), 6) for start, end in cuts(r, len(data), 300, 1))])
 
 
 def interpreted(planted: bool) -> ModuleType:
@@ -84,6 +97,8 @@ def main() -> None:
                 if len(data := sample(seed)) < 500:
                     (Path(folder) / str(seed)).write_bytes(data)
                 (Path(folder) / f"short{seed}").write_bytes(short_capture(seed))
+            for seed in range(10):
+                (Path(folder) / f"pieces{seed}").write_bytes(pieces_in_order(seed))
             more.append(folder)
         obey(sample(0))  # what the first capture compiles counts for no input
         FOUND.mkdir(parents=True, exist_ok=True)

@@ -27,6 +27,7 @@ from pcaplake.parser.engine.kernels import (
     key_columns,
     layers,
     payloads,
+    pieces,
     rows,
     shapes,
     text_codes,
@@ -51,6 +52,7 @@ MODULES = (
     key_columns,
     payloads,
     carried,
+    pieces,
     block_search,
 )
 _MASK = (1 << 64) - 1

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from pcaplake.parser.engine import found_rows, messages
+from pcaplake.parser.engine.kernels import pieces
 from pcaplake.parser.engine.reassembly import assembler, fragments, framing, segments, streams
 from tests.mutants import ALWAYS, DROP, NEVER, Argument, Becomes, Mutant, Operation, Through
 
@@ -43,6 +44,44 @@ MUTANTS: Mapping[str, Mutant] = {
     # memory
     "memory is not bounded": Mutant(
         assembler.Assembler.make_room, "memory is bounded, the oldest message goes first", NEVER
+    ),
+    "runs are added though memory is short": Mutant(
+        assembler.Assembler._parts,
+        "messages are independent of each other only while none is dropped to make room",
+        Through(lambda used: used + (1 << 30)),
+    ),
+    # runs
+    "a run lacks a piece": Mutant(pieces._follows, "a run has all pieces of its message", NEVER),
+    "a piece of a run is late": Mutant(pieces._follows, "no piece of a run is too late", Becomes(True)),
+    "a run has a fragment that was cut": Mutant(
+        pieces.find_fragment_runs, "a run has no fragment that is empty or was cut", NEVER
+    ),
+    "fragments of a run are in any order": Mutant(
+        pieces.find_fragment_runs, "a fragment of a run begins where the one before it ends", NEVER
+    ),
+    "a run of fragments has any length": Mutant(
+        pieces.find_fragment_runs, "a run is no longer than a message of fragments may be", NEVER
+    ),
+    "a run of fragments goes on with a message": Mutant(
+        FRAGMENTS.begin_run, "a run of fragments continues nothing", Becomes(True)
+    ),
+    "segments of a run have any number": Mutant(
+        pieces.find_segment_runs, "a segment of a run has the number that follows", NEVER
+    ),
+    "a run of segments has any length": Mutant(
+        pieces.find_segment_runs, "a run is no longer than a message of segments may be", NEVER
+    ),
+    "a run of segments lacks its end": Mutant(
+        pieces.find_segment_runs, "the total, or the last segment, ends a run", NEVER
+    ),
+    "a run of segments is one": Mutant(
+        pieces.find_segment_runs, "the first segment of a run does not hold the whole message", ALWAYS
+    ),
+    "segments of a run have places": Mutant(
+        SEGMENTS.find_runs, "a segment of a run has no place, and ends no other message", Through(np.zeros_like)
+    ),
+    "a run begins with a segment that comes twice": Mutant(
+        SEGMENTS.begin_run, "a run of segments does not begin with a segment that comes twice", NEVER
     ),
     # fragments
     "a fragment may be as long as it says": Mutant(FRAGMENTS.add_piece, "no length is trusted", NEVER),
@@ -118,7 +157,7 @@ MUTANTS: Mapping[str, Mutant] = {
         FRAGMENTS.add_piece, "what comes later than the time-out repeats nothing", DROP
     ),
     "a message that ends with its beginning is two gaps": Mutant(
-        FRAGMENTS.add_piece, "a message that ends with its beginning is one gap", Becomes(False)
+        FRAGMENTS._end_messages, "a message that ends with its beginning is one gap", Becomes(False)
     ),
     # segments
     "a segment is never too late": Mutant(

@@ -91,6 +91,11 @@ ORDINAL, SUB, BODY, BODY_END = range(4)
 TABLE_FIELDS = 4
 DEST, STARTS = 0, 1
 
+# -- `terms` of messages in a stream: one row for each term of the header --------------------------------------------
+H_OFFSET, H_SHIFT, H_MASK, H_MUL, H_ADD, H_BIG, H_LEAST, H_MOST, H_MORE = range(9)
+HEADER_TERM_WIDTH = 9
+# H_LEAST, H_MOST: bounds of a condition; H_MORE: the next row is another way to pass
+
 # -- `clocks`: one row for each interface -----------------------------------------------------------------------------
 C_MODE, C_FACTOR, C_OFFSET, C_FCS, C_SNAPLEN, C_NUMBER, C_NAMED, C_LINK, C_MOST = range(9)
 CLOCK_WIDTH = 9  # C_MOST: the greatest count of ticks whose product with the factor fits into 63 bits

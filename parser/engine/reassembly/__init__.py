@@ -11,8 +11,9 @@ from typing import Any
 
 from pcaplake.parser.engine.pieces import Fragments, Reassembly, Segments, Stream
 
-from .assembler import GAP, TOO_LONG, Assembler, Gap, Message, PieceRows
+from .assembler import GAP, TOO_LONG, Assembler, Gap, Message
 from .fragments import FragmentAssembler
+from .piece_rows import PieceRows
 from .segments import SegmentAssembler
 from .streams import StreamAssembler
 

@@ -4,41 +4,30 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from heapq import heapify, heappop
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+
+import numpy as np
 
 from pcaplake.parser.engine.pieces import Reassembly
+
+from .piece_rows import PieceRows
+from .runs import NO_RUNS, Run, Runs
 
 GAP, TOO_LONG, BAD_CHECKSUM, BAD_LENGTH = "gap", "too_long", "bad_checksum", "bad_length"
 PIECE_BYTES, ENTRY_BYTES = 128, 512  # what a piece and an incomplete message need beside their bytes, about
 MOST_PIECES = 16_384  # pieces of one message that have not been joined
 NO_TIME = -(2**63)
-
-
-@dataclass(frozen=True, slots=True)
-class PieceRows:
-    """The pieces of one kind that a morsel has, in the order of their packets.
-
-    keys      what pieces of one message have in common
-    times     of their packets, ns since 1970; NO_TIME if unknown
-    bodies    the bytes of the pieces
-    offsets   of the pieces in the capture
-    values    the values that the declaration reads, by name
-    """
-
-    keys: Sequence[Hashable]
-    times: Sequence[int]
-    bodies: Sequence[bytes]
-    offsets: Sequence[int]
-    values: Mapping[str, Sequence[int]]
+LEAST_TOGETHER = 16  # pieces; to look for runs among fewer takes longer than to add them
 
 
 class Message(NamedTuple):
     """A message that is whole with piece number `piece`."""
 
     piece: int
-    body: bytes
+    body: bytes | memoryview
     pieces: int
     value: int
 
@@ -87,10 +76,65 @@ class Assembler(ABC, Generic[Entry]):
 
     def add_pieces(self, rows: PieceRows) -> tuple[list[Message], list[Gap]]:
         self.messages, self.gaps = [], []
-        for piece in range(len(rows.keys)):
-            self.add_piece(piece, rows)
-            self.make_room(piece)
+        for pieces in self._parts(rows):
+            runs = self.find_runs(pieces, rows) if len(pieces) >= LEAST_TOGETHER else NO_RUNS
+            if runs.by_first:
+                self._add_runs(runs, rows)
+                continue
+            for piece in pieces:
+                self._add(piece, rows)
         return self.messages, self.gaps
+
+    def _add(self, piece: int, rows: PieceRows) -> None:
+        self.add_piece(piece, rows)
+        self.make_room(piece)
+
+    def _add_runs(self, runs: Runs, rows: PieceRows) -> None:
+        """Add runs, and the pieces among them, in order."""
+        begun: dict[int, Run] = {}  # by last piece
+        alone: list[int] = []  # a heap: pieces of runs that cannot be added as such
+        for piece in runs.events:
+            while alone and alone[0] < piece:
+                self._add(heappop(alone), rows)
+            if run := begun.pop(piece, None):
+                self.end_run(run, rows)
+            elif (run := runs.by_first.get(piece)) and self.begin_run(run, rows):
+                begun[run.pieces[-1]] = run
+            elif run:
+                alone += run.pieces
+                heapify(alone)
+            elif not alone or alone[0] != piece:
+                self._add(piece, rows)
+        while alone:
+            self._add(heappop(alone), rows)
+
+    def _parts(self, rows: PieceRows) -> Iterator[range]:
+        """Ranges of pieces that have room, so that keys have nothing to do with each other; or one piece if there is no room."""
+        most = np.cumsum(self.most_costs(rows))
+        first, n = 0, len(most)
+        while first < n:
+            # rule: messages are independent of each other only while none is dropped to make room
+            used = (
+                (most[first - 1] if first else 0) + self.room - 2 * self.held
+            )  # holes that are known may all be filled
+            last = max(int(np.searchsorted(most, used, side="right")), first + 1)
+            yield range(first, last)
+            first = last
+
+    def most_costs(self, rows: PieceRows) -> Any:
+        """int64[n]: bytes that each piece may cost, and each key with its first one."""
+        return ENTRY_BYTES * rows.are_new + PIECE_BYTES + rows.ends - rows.begins
+
+    def find_runs(self, pieces: range, rows: PieceRows) -> Runs:
+        """Whole messages among these pieces that `begin_run` and `end_run` may add at once."""
+        return NO_RUNS
+
+    def begin_run(self, run: Run, rows: PieceRows) -> bool:
+        """Whether a run can be added, whose first piece comes now. No other piece of its key comes before its last one."""
+        return False
+
+    def end_run(self, run: Run, rows: PieceRows) -> None:
+        """Add a run, whose last piece comes now."""
 
     @abstractmethod
     def add_piece(self, piece: int, rows: PieceRows) -> None:

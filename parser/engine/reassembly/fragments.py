@@ -6,7 +6,11 @@ from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
+import numpy as np
+
+from pcaplake.parser.engine.kernels import pieces as kernels
 from pcaplake.parser.engine.pieces import Fragments
 
 from .assembler import (
@@ -20,8 +24,9 @@ from .assembler import (
     Assembler,
     Gap,
     Message,
-    PieceRows,
 )
+from .piece_rows import PieceRows, hash_parts
+from .runs import Run, Runs, find_runs
 
 MOST_WHOLE, MOST_HASHES = 1024, 64  # whole messages, and fragments of each, that are remembered
 MOST_NAMES = 1 << 16  # keys of whole messages that are remembered: every IPv4 identification
@@ -120,15 +125,15 @@ class FragmentAssembler(Assembler[Fragmented]):
 
     def __init__(self, declaration: Fragments, room: int) -> None:
         super().__init__(declaration, room)
-        # of each whole message its time, and hashes of its fragments by their starts
-        self.whole: OrderedDict[Hashable, tuple[int, dict[int, int]]] = OrderedDict()
+        # of each whole message its time, where its fragments began, and hashes of these
+        self.whole: OrderedDict[Hashable, tuple[int, Sequence[int], Sequence[int]]] = OrderedDict()
         # hashes of keys -> time when a message was whole, or another one began
         self.names: OrderedDict[int, int] = OrderedDict()
         self.stated = [name for name in declaration.values() if name.startswith("stated")]
         self.covered = [name for name in declaration.values() if name.startswith("covered")]
 
     def add_piece(self, piece: int, rows: PieceRows) -> None:
-        key, time, body, values = rows.keys[piece], rows.times[piece], rows.bodies[piece], rows.values
+        key, time, body, values = rows.keys[piece], rows.times[piece], rows.body(piece), rows.values
         start, more = values["start"][piece], values["more"][piece]
         entry = self.entries.get(key)
         # rule: a fragment that comes too late begins a new message
@@ -146,11 +151,12 @@ class FragmentAssembler(Assembler[Fragmented]):
             self._name(key, time)
             entry = entry.next
         if entry is None:
-            before, known = self.whole.get(key, (NO_TIME, {}))
+            before, starts, hashes = self.whole.get(key, (NO_TIME, (), ()))
             # rule: a fragment that repeats a part of a whole message is ignored, unless it is its beginning
             if (
                 start > 0
-                and known.get(start) == hash(body)
+                and start in starts
+                and hashes[starts.index(start)] == rows.hash(piece)
                 # rule: what comes later than the time-out repeats nothing
                 and not self.is_late(time, before)
             ):
@@ -169,21 +175,10 @@ class FragmentAssembler(Assembler[Fragmented]):
                 # rule: the first fragment tells what the message is
                 message.value = values["value"][piece]
             message = message.next
-        while entry.is_whole:
-            whole = b"".join(entry.parts)
-            reason = self._distrust(key, entry, whole, piece, values)
-            if not reason:
-                self._forget(key)
-                self.messages.append(Message(piece, whole, entry.pieces, entry.value))
-                self._remember(key, entry)
-                return
-            self._lose(key, entry, reason, piece)
-            if entry.next is None:
-                return
-            # rule: a message that ends with its beginning is one gap
-            entry.next.told = not entry.begun
-            entry = entry.next
-        before = entry.cost
+        left = self._end_messages(key, entry, piece, rows)
+        if left is None:
+            return
+        entry, before = left, left.cost
         entry.cost = ENTRY_BYTES + PIECE_BYTES * len(entry.starts) + entry.size
         if entry.next is not None:
             entry.cost += ENTRY_BYTES + PIECE_BYTES * len(entry.next.starts) + entry.next.size
@@ -192,8 +187,68 @@ class FragmentAssembler(Assembler[Fragmented]):
         if len(entry.starts) > MOST_PIECES:
             self.drop(key, piece)
 
+    def _end_messages(self, key: Hashable, entry: Fragmented, piece: int, rows: PieceRows) -> Fragmented | None:
+        """Give the message of an entry if it is whole with this piece. Returns what is left of the entry."""
+        while entry.is_whole:
+            if self._end_message(key, entry, b"".join(entry.parts), piece, rows) or entry.next is None:
+                return None
+            # rule: a message that ends with its beginning is one gap
+            entry.next.told = not entry.begun
+            entry = entry.next
+        return entry
+
+    def _end_message(
+        self,
+        key: Hashable,
+        entry: Fragmented,
+        whole: bytes | memoryview,
+        piece: int,
+        rows: PieceRows,
+        hashes: Sequence[int] = (),
+    ) -> bool:
+        """Give the message of an entry, or note why it is none. Returns whether it is one. hashes: of its parts, if known."""
+        reason = self._distrust(key, entry, whole, piece, rows.values)
+        if reason:
+            self._lose(key, entry, reason, piece)
+            return False
+        self._forget(key)
+        self.messages.append(Message(piece, whole, entry.pieces, entry.value))
+        self._remember(key, entry, hashes or self._hashes(entry, whole))
+        return True
+
+    def most_costs(self, rows: PieceRows) -> Any:
+        # a piece may be part of two messages, and leave a hole that another one fills
+        return 2 * (ENTRY_BYTES * rows.are_new + 2 * PIECE_BYTES + rows.ends - rows.begins)
+
+    def find_runs(self, pieces: range, rows: PieceRows) -> Runs:
+        columns, n = rows.columns, len(rows.keys)
+        stated = sum((columns[name] for name in self.stated), np.zeros(n, np.int64))
+        given = (rows.groups, rows.packet_times, rows.begins, rows.ends, columns["start"], columns["more"], stated)
+
+        def find(latest: Any, before: Any, counts: Any, *found: Any) -> int:
+            limits = pieces.start, pieces.stop, self.longest, MOST_PIECES, self.declaration.timeout_ns
+            return kernels.find_fragment_runs(*given, *limits, latest, before, counts, np.empty(n, np.int64), *found)
+
+        return find_runs(rows, pieces, find, hashed=True)
+
+    def begin_run(self, run: Run, rows: PieceRows) -> bool:
+        # rule: a run of fragments continues nothing
+        return rows.keys[run.pieces[0]] not in self.entries
+
+    def end_run(self, run: Run, rows: PieceRows) -> None:
+        first, last, size = run.pieces[0], run.pieces[-1], len(run.body)
+        value = rows.values["value"][first]
+        entry = Fragmented(rows.times[last], run.starts, [], size, size, len(run.pieces), value, begun=True)
+        entry.offset = rows.offsets[last]
+        self._end_message(rows.keys[last], entry, run.body, last, rows, run.hashes)
+
     def _distrust(
-        self, key: Hashable, entry: Fragmented, whole: bytes, piece: int, values: Mapping[str, Sequence[int]]
+        self,
+        key: Hashable,
+        entry: Fragmented,
+        whole: bytes | memoryview,
+        piece: int,
+        values: Mapping[str, Sequence[int]],
     ) -> str | None:
         """Why these bytes may not be a message that was sent, as the reason of a fault; None if they are."""
         # rule: the checksum of a message tells
@@ -236,10 +291,14 @@ class FragmentAssembler(Assembler[Fragmented]):
             self.gaps.append(gap)
         self._forget(key)
 
-    def _remember(self, key: Hashable, entry: Fragmented) -> None:
+    @staticmethod
+    def _hashes(entry: Fragmented, whole: bytes | memoryview) -> Sequence[int]:
+        begins, ends = np.array(entry.starts, np.int64), np.array([*entry.starts[1:], len(whole)], np.int64)
+        return hash_parts(np.frombuffer(whole, np.uint8), begins, ends)
+
+    def _remember(self, key: Hashable, entry: Fragmented, hashes: Sequence[int]) -> None:
         self.whole.pop(key, None)
-        parts = zip(entry.starts[-MOST_HASHES:], entry.parts[-MOST_HASHES:], strict=True)
-        self.whole[key] = entry.time, {start: hash(part) for start, part in parts}
+        self.whole[key] = entry.time, entry.starts[-MOST_HASHES:], hashes[-MOST_HASHES:]
         if len(self.whole) > MOST_WHOLE:
             self.whole.popitem(last=False)
         self._name(key, entry.time)

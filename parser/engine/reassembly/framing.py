@@ -6,10 +6,13 @@ import functools
 import re
 from collections.abc import Callable
 
+import numpy as np
+
 from pcaplake.parser.engine.layer import Layer, Range, Term
 from pcaplake.parser.engine.pieces import Stream
 from pcaplake.parser.errors import CannotCompile
 
+LARGEST = (1 << 63) - 1
 Read = Callable[[bytes | bytearray, int], int]
 
 
@@ -75,6 +78,17 @@ def _first_bytes(term: Term, least: int, most: int) -> set[int]:
     }
 
 
+def _term_row(value: object, least: int = 0, most: int = 0, *, more: bool = False) -> list[int]:
+    """A term of the header, and bounds, for `find_message_ends`."""
+    least, most = max(least, -LARGEST - 1), min(most, LARGEST)
+    if isinstance(value, int):
+        return [0, 0, 0, 0, value, 0, least, most, more]
+    assert isinstance(value, Term)
+    mask = value.mask & (1 << 64) - 1
+    mask = mask if mask <= LARGEST else mask - (1 << 64)
+    return [value.offset, value.shift, mask, value.mul, value.add, value.big, least, most, more]
+
+
 class Framing:
     """Where the messages of a stream begin and end. longest: bytes of a message."""
 
@@ -86,6 +100,13 @@ class Framing:
         valid = f"total if (total := {total}) >= max({self.least}, {expression(frame, head)}) else 0"
         # bytes of the message whose header is at a position of the data, 0 if it is none
         self.length = compile_expression(f"({valid}) if {check.text} else 0", length=declaration.length)
+        # the same for `find_message_ends`
+        self.terms = None
+        if not declaration.length:
+            rows = [_term_row(frame.total(frame)), _term_row(head)]
+            for group in check.terms:
+                rows += [_term_row(*condition, more=i < len(group)) for i, condition in enumerate(group, 1)]
+            self.terms = np.array(rows, np.int64)
         self._plausible = Check(frame, declaration.plausible(frame))
         self._pattern = self._plausible.pattern(frame.least)
         self._resumes = declaration.resumes

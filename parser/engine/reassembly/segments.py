@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
+import numpy as np
+
+from pcaplake.parser.engine.kernels import pieces as kernels
 from pcaplake.parser.engine.pieces import Segments
 
-from .assembler import BAD_LENGTH, ENTRY_BYTES, GAP, PIECE_BYTES, TOO_LONG, Assembler, Gap, Message, PieceRows
+from .assembler import BAD_LENGTH, ENTRY_BYTES, GAP, PIECE_BYTES, TOO_LONG, Assembler, Gap, Message
+from .piece_rows import PieceRows
+from .runs import Run, Runs, find_runs
 
 
 @dataclass(slots=True)
@@ -46,7 +52,7 @@ class SegmentAssembler(Assembler[Numbered]):
     declaration: Segments
 
     def add_piece(self, piece: int, rows: PieceRows) -> None:
-        key, time, body, values = rows.keys[piece], rows.times[piece], rows.bodies[piece], rows.values
+        key, time, body, values = rows.keys[piece], rows.times[piece], rows.body(piece), rows.values
         number, entry = values["number"][piece], self.entries.get(key)
         # rule: a segment that comes too late does not continue a message
         if entry is not None and self.is_late(time, entry.time):
@@ -114,6 +120,46 @@ class SegmentAssembler(Assembler[Numbered]):
                     entry.whole, entry.parts, entry.size = True, entry.parts[-1:], len(body)
         entry.cost = ENTRY_BYTES + PIECE_BYTES * len(entry.parts) + entry.size
         self.keep(key, entry, before)
+
+    def find_runs(self, pieces: range, rows: PieceRows) -> Runs:
+        columns, n, declared = rows.columns, len(rows.keys), self.declaration
+        # rule: a segment of a run has no place, and ends no other message
+        others = columns["places"] | columns["asked"] | columns["ends"]
+        given = (rows.groups, rows.packet_times, rows.begins, rows.ends)
+        said = columns["first"], columns["number"], columns["last"], columns["total"], others
+
+        def find(latest: Any, before: Any, counts: Any, *found: Any) -> int:
+            limits = pieces.start, pieces.stop, self.longest, declared.modulus, declared.wraps_to, declared.timeout_ns
+            memory: Any = (
+                latest,
+                before,
+                counts,
+                *np.empty((2, n), np.int64),
+            )  # mypy does not follow so many groups of arguments
+            return kernels.find_segment_runs(*given, *said, *limits, *memory, *found)
+
+        return find_runs(rows, pieces, find)
+
+    def begin_run(self, run: Run, rows: PieceRows) -> bool:
+        key, first, last = rows.keys[run.pieces[0]], run.pieces[0], run.pieces[-1]
+        if before := self.entries.get(key):
+            # rule: a run of segments does not begin with a segment that comes twice
+            if not before.whole and before.ends_with(rows.values["number"][first], rows.body(first)):
+                return False
+            self.drop(key, first)
+        # what `add_piece` leaves of a whole message; nothing sees it before its last piece
+        entry = Numbered(
+            rows.values["number"][last], rows.values["total"][first], rows.values["value"][first], whole=True
+        )
+        body = rows.body(last)
+        entry.parts, entry.size, entry.time, entry.offset = [body], len(body), rows.times[last], rows.offsets[last]
+        entry.cost = ENTRY_BYTES + PIECE_BYTES + len(body)
+        self.keep(key, entry, 0)
+        return True
+
+    def end_run(self, run: Run, rows: PieceRows) -> None:
+        total, value = (rows.values[name][run.pieces[0]] for name in ("total", "value"))
+        self.messages.append(Message(run.pieces[-1], run.body[: total or None], len(run.pieces), value))
 
     @staticmethod
     def _lose(entry: Numbered) -> None:

@@ -9,21 +9,27 @@ declared (`Stream.resumes`): an island in which none is found waits until the ho
 from __future__ import annotations
 
 import itertools
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Hashable, Iterable, Sequence
 from operator import itemgetter
 
+import numpy as np
+
+from pcaplake.parser.engine.kernels import pieces as kernels
 from pcaplake.parser.engine.kernels.encoding import LONGEST_PACKET
+from pcaplake.parser.engine.kernels.raw_memory import SLACK
 from pcaplake.parser.engine.pieces import SECOND, Stream
 
-from .assembler import ENTRY_BYTES, GAP, NO_TIME, TOO_LONG, Assembler, Gap, Message, PieceRows
+from .assembler import ENTRY_BYTES, GAP, NO_TIME, TOO_LONG, Assembler, Gap, Message
 from .framing import framing_of
 from .islands import WINDOW, Flow, Island
+from .piece_rows import PieceRows
 
 MOST_ISLANDS = 64  # of one stream
 MOST_WORK = 512  # bytes that are joined for each byte of a stream
 LATEST_REPEAT = SECOND  # ns after its beginning a stream may begin again as a repeat: a SYN is sent again before data
 LONGEST_RUN = 64  # pieces that are added together: if a header is wrong, what follows it is read again
+LEAST_BYTES = 256  # of which the kernel finds the messages faster
 by_piece = itemgetter(0)  # of messages and gaps
 
 
@@ -39,11 +45,10 @@ class StreamAssembler(Assembler[Flow]):
         self.values: Sequence[int] = ()
 
     def add_pieces(self, rows: PieceRows) -> tuple[list[Message], list[Gap]]:
-        stated = [rows.values[name] for name in self.stated]
-        self.lengths = list(map(sum, zip(*stated, strict=True))) if stated else [0] * len(rows.keys)
+        self.lengths = (sum(rows.columns[name] for name in self.stated) + np.zeros(len(rows.keys), np.int64)).tolist()
         self.values = rows.values["value"]
         self.messages, self.gaps = [], []
-        most = list(itertools.accumulate([2 * ENTRY_BYTES + len(body) for body in rows.bodies]))  # that pieces can cost
+        most = list(itertools.accumulate([2 * ENTRY_BYTES + size for size in rows.sizes]))  # that pieces can cost
         first = 0
         while first < len(most):
             # rule: streams are independent of each other only while none is dropped to make room
@@ -63,7 +68,7 @@ class StreamAssembler(Assembler[Flow]):
         starts, ends = rows.values["starts"], rows.values["ends"]
         for piece in pieces:
             # a piece that adds nothing does not make its stream a newer one
-            if rows.bodies[piece] or starts[piece] or ends[piece]:
+            if rows.sizes[piece] or starts[piece] or ends[piece]:
                 streams.setdefault(rows.keys[piece], []).append(piece)
         for own in sorted(streams.values(), key=lambda own: own[-1]):
             ends, i = self._ends_of_runs(own, rows), 0
@@ -75,11 +80,11 @@ class StreamAssembler(Assembler[Flow]):
 
     def _ends_of_runs(self, own: Sequence[int], rows: PieceRows) -> list[int]:
         """For each piece of a stream the index behind the last one that follows without a gap, and begins and ends nothing."""
-        values, bodies, ends = rows.values, rows.bodies, list(range(1, len(own) + 1))
+        values, sizes, ends = rows.values, rows.sizes, list(range(1, len(own) + 1))
         sequence, starts, closes = values["sequence"], values["starts"], values["ends"]
         following = -1
         for i in range(len(own) - 1, -1, -1):
-            piece, size = own[i], len(bodies[own[i]])
+            piece, size = own[i], sizes[own[i]]
             if not size or starts[piece] or closes[piece] or self.lengths[piece] > size:
                 following = -1
                 continue
@@ -101,22 +106,22 @@ class StreamAssembler(Assembler[Flow]):
         # a long message is not copied with each run of its pieces
         if flow.position(sequence) != island.end or len(island.data) > LONGEST_PACKET:
             return 0
-        bodies, begin = [rows.bodies[piece] for piece in pieces], island.end - len(island.data)
+        bodies, begin = [rows.view(piece) for piece in pieces], island.end - len(island.data)
         data = b"".join([island.data, *bodies])
-        stops = list(itertools.accumulate(map(len, bodies), initial=len(island.data)))[1:]
+        stops = np.cumsum([len(island.data), *map(len, bodies)])[1:]
         ends, wrong = self._ends_of_messages(data)
-        count = len(pieces) if wrong is None else bisect_left(stops, ends[-1] + self.framing.least)
+        count = len(pieces) if wrong is None else int(np.searchsorted(stops, ends[-1] + self.framing.least))
         if not count:
             return 0
-        before, at, given = flow.cost, 0, 1
+        before, given, end = flow.cost, 1, int(stops[count - 1])
         flow.lost -= island.lost
-        for piece, stop in zip(pieces[:count], stops, strict=False):
-            whole = bisect_right(ends, stop, given)
-            self._give_messages(piece, data, ends[given - 1 : whole])
-            given, at = whole, ends[whole - 1]
-            island.end = begin + stop
-            island.forget(len(island.lead) + stop - at)
-        island.data = bytearray(data[at : stops[count - 1]])
+        for piece, whole in zip(pieces, np.searchsorted(ends, stops[:count], side="right").tolist(), strict=False):
+            if whole > given:
+                self._give_messages(piece, data, ends[given - 1 : whole])
+                given = whole
+        at, island.end = ends[given - 1], begin + end
+        island.forget(len(island.lead) + end - at)
+        island.data = bytearray(data[at:end])
         flow.lost += island.lost
         flow.work += MOST_WORK * sum(map(len, bodies[:count]))
         flow.time, flow.offset, flow.last = rows.times[pieces[count - 1]], rows.offsets[pieces[count - 1]], island.end
@@ -126,7 +131,7 @@ class StreamAssembler(Assembler[Flow]):
         return count
 
     def add_piece(self, piece: int, rows: PieceRows) -> None:
-        key, time, body, values = rows.keys[piece], rows.times[piece], rows.bodies[piece], rows.values
+        key, time, body, values = rows.keys[piece], rows.times[piece], rows.body(piece), rows.values
         starts, sequence = values["starts"][piece], values["sequence"][piece]
         flow = self.entries.get(key)
         ends = values["ends"][piece]
@@ -307,8 +312,14 @@ class StreamAssembler(Assembler[Flow]):
         """0 and where each whole message at the beginning of the data ends; the length in the header that follows if it cannot
         be true, else None.
         """
-        length, least, longest, size = self.framing.length, self.framing.least, self.framing.longest, len(data)
-        at, ends = 0, [0]
+        framing, at, ends, size = self.framing, 0, [0], len(data)
+        if framing.terms is not None and size >= LEAST_BYTES:
+            found = np.empty(size // framing.least + 2, np.int64)
+            words = np.frombuffer(b"".join([data, bytes(SLACK)]), np.uint8)
+            n = kernels.find_message_ends(words, size, framing.least, framing.longest, framing.terms, found)
+            stated = int(found[n])
+            return [0, *found[:n].tolist()], None if stated < 0 or 0 < stated <= framing.longest else stated
+        length, least, longest = framing.length, framing.least, framing.longest
         while size - at >= least:
             stated = length(data, at)
             # rule: a message is given when it is whole
