@@ -26,7 +26,7 @@ from pcaplake.ingest.pipeline import Reader
 from pcaplake.lake.identity import read_identity
 from pcaplake.lake.lake import Lake
 from pcaplake.lake.ledger.sqlite import SqliteLedger
-from pcaplake.lake.store.store import Store
+from pcaplake.lake.store.store import SCHEMES, Store
 from pcaplake.lake.tables import count_tables
 from pcaplake.worker import console as screen
 from pcaplake.worker.config.settings import Settings, WrongSetting
@@ -36,9 +36,7 @@ from .lake_options import FollowLinks, LakeUri, Pair
 
 QUARANTINED, FAILED, INTERRUPTED = 1, 3, 130
 
-Names = Annotated[
-    list[str], typer.Argument(metavar="CAPTURES...", help="Files, folders, globs, s3:// gs:// az:// URIs.")
-]
+Names = Annotated[list[str], typer.Argument(metavar="CAPTURES...", help=f"Files, folders, globs, {SCHEMES} URIs.")]
 
 
 def _tuning_option(text: str, metavar: str | None = None) -> Any:
