@@ -16,7 +16,6 @@ import typer
 
 from pcaplake.common import VERSION
 from pcaplake.common.errors import Fatal
-from pcaplake.common.plain_text import describe_library_error
 from pcaplake.common.runtime import Runtime
 from pcaplake.ingest.captures.discovery import find_captures, require_captures
 from pcaplake.ingest.captures.reference import ObjectRef
@@ -256,14 +255,7 @@ async def _count_rows_to_remove(store: Store) -> dict[str, int]:
     """Rows by table that an overwrite removes."""
     if await read_identity(store) is None:
         return {}
-    from deltalake.exceptions import DeltaError
-
-    try:
-        return {name: counts.rows for name, counts in (await count_tables(store)).items() if counts.rows}
-    except DeltaError as error:
-        raise Fatal(
-            f"the rows of {store.uri} cannot be counted, see `pcaplake doctor`: {describe_library_error(error)}"
-        ) from error
+    return {name: counts.rows for name, counts in (await count_tables(store)).items() if counts.rows}
 
 
 def _confirm_overwrite(store: Store, rows: Mapping[str, int], yes: bool) -> None:
