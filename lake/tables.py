@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from pcaplake.common.errors import Retryable, WrongChoice
+from pcaplake.common.errors import Fatal, Retryable, WrongChoice
 from pcaplake.common.plain_text import describe_library_error
 from pcaplake.lake.commit.history import find_tables_written_above_head, read_last_batches
 from pcaplake.lake.config import table_partition_columns
@@ -34,16 +34,13 @@ class TableCounts:
     version: int
 
 
-async def count_tables(store: Store, names: Sequence[str] = tuple(TABLES)) -> dict[str, TableCounts]:
-    """The counts of each of these tables that exists."""
+async def count_table(store: Store, name: str) -> TableCounts | None:
+    """The counts of a table; None: there is none. Raises Fatal if it cannot be read."""
     from deltalake import DeltaTable
-    from deltalake.exceptions import TableNotFoundError
+    from deltalake.exceptions import DeltaError, TableNotFoundError
 
-    def count_table(name: str) -> TableCounts | None:
-        try:
-            table = DeltaTable(store.external_location(name), storage_options=store.current_options() or None)
-        except TableNotFoundError:
-            return None
+    def count() -> TableCounts:
+        table = DeltaTable(store.external_location(name), storage_options=store.current_options() or None)
         adds = pa.table(table.get_add_actions(flatten=True))
         rows = adds["num_records"]  # other writers may leave it out
         return TableCounts(
@@ -53,8 +50,19 @@ async def count_tables(store: Store, names: Sequence[str] = tuple(TABLES)) -> di
             version=table.version(),
         )
 
-    counts = await asyncio.gather(*(asyncio.to_thread(count_table, name) for name in names))
-    return {name: counted for name, counted in zip(names, counts, strict=True) if counted is not None}
+    try:
+        return await asyncio.to_thread(count)
+    except TableNotFoundError:
+        return None
+    except (DeltaError, OSError, pa.ArrowException) as error:
+        what = describe_library_error(error)
+        raise Fatal(f"table {name} cannot be read, see `pcaplake doctor`: {what}") from error
+
+
+async def count_tables(store: Store) -> dict[str, TableCounts]:
+    """The counts of each table that exists. Raises Fatal if one cannot be read."""
+    counts = await asyncio.gather(*(count_table(store, name) for name in TABLES))
+    return {name: counted for name, counted in zip(TABLES, counts, strict=True) if counted is not None}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,19 +11,20 @@ from collections.abc import Collection, Sequence
 import pyarrow as pa
 
 from pcaplake.common.plain_text import counted
+from pcaplake.lake.parquet.statistics import find_unbounded_columns, select_indexed_columns
 from pcaplake.lake.store.store import Store
 
 from .actions import AddFile, Metadata
 from .checkpoint_reader import read_footer
 from .errors import InvalidFile, SchemaConflict
-from .schema import evolve_schema, to_delta_struct
+from .schema import evolve_schema, to_arrow_schema, to_delta_struct
 
 _FILES_AT_ONCE = 16
 
 
 async def verify_file_contents(store: Store, table: str, adds: Sequence[AddFile], metadata: Metadata) -> None:
-    """Raise InvalidFile, which names the file, for the first one that is missing, has another size or number of rows, or a
-    column that the table does not have with this type.
+    """Raise InvalidFile, which names the file, for the first one that is missing, has another size or number of rows, a
+    column that the table does not have with this type, or a column without bounds beside others that have some.
 
     `metadata`: of the table after the commit.
     """
@@ -52,7 +53,20 @@ async def _find_problem(store: Store, table: str, add: AddFile, metadata: Metada
         return f"its footer cannot be read: {error}"
     if add.num_records is not None and add.num_records != rows:
         return f"numRecords of its statistics is {add.num_records}, and the file has {counted(rows, 'row')}"
-    return _find_column_problem(pa.schema([_as_stored(field, legacy) for field in schema]), metadata)
+    if problem := _find_column_problem(pa.schema([_as_stored(field, legacy) for field in schema]), metadata):
+        return problem
+    # deltalake's dataset takes a missing bound for null
+    if add.stats and (hidden := [name for name in _list_unbounded(add.stats, metadata) if name in schema.names]):
+        return (
+            f"its statistics lack bounds of {', '.join(hidden)}, so filters on them would find no row in some readers: write "
+            "minValues and maxValues of them, or numRecords alone"
+        )
+    return None
+
+
+def _list_unbounded(stats: str, metadata: Metadata) -> list[str]:
+    columns = [field for field in to_arrow_schema(metadata.schema) if field.name not in metadata.partition_columns]
+    return find_unbounded_columns(select_indexed_columns(pa.schema(columns), metadata.configuration), stats)
 
 
 def _find_column_problem(schema: pa.Schema, metadata: Metadata) -> str | None:

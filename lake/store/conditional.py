@@ -11,7 +11,7 @@ from .store import Store
 
 PROBES = "_pcaplake/doctor"  # folder of the test objects
 ADVICE = (
-    "use a store with conditional writes, such as S3, GCS or Azure, or a version of this store that has them. If rows "
+    "use a store with conditional writes, such as S3 or Azure, or a version of this store that has them. If rows "
     "were written meanwhile, check the lake with `pcaplake doctor`"
 )
 

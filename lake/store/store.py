@@ -27,6 +27,7 @@ from . import durable
 from .place import refuse_ambiguous_folder, refuse_ambiguous_uri
 
 Buffer = durable.Buffer
+SCHEMES = "s3:// az:// gs:// (not tried)"  # as help and errors name them; docs/object-stores.md says what was tried
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
@@ -184,7 +185,7 @@ def _open_any(uri: str | Path, options: Mapping[str, str], meter: Meter) -> Stor
     if isinstance(uri, Path) or not separator:
         scheme = ""
     if scheme not in _OPENERS:
-        raise Fatal(f"{uri}: no store for {scheme}://; use a path, s3://, gs://, az:// or memory:///")
+        raise Fatal(f"{uri}: no store for {scheme}://; use a path, memory:///, or {SCHEMES}")
     return _OPENERS[scheme](str(uri), options, meter)
 
 

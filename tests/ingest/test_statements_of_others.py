@@ -138,6 +138,25 @@ def test_captures_are_read_again_from_the_block(lake: Path, bus_drive: Drive, ca
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("table", [TABLE, "captures"])
+def test_the_doctor_says_how_to_go_on_without_a_file(table: str, lake: Path, bus_drive: Drive, capsys: Capsys) -> None:
+    rows, file = lakes.by_duckdb(lake), min(lakes.parquet(lake / table))
+    file.write_bytes(file.read_bytes()[:-100])
+    code, out, _ = lakes.run(capsys, "doctor", "--lake", lake)
+    assert code == 1
+    assert f"{table}: 1 live file is damaged: {file.relative_to(lake)}" in out
+    assert f"DeltaTable('file://{lake}/{table}').repair()" in out
+    file.unlink()
+    DeltaTable(f"file://{lake}/{table}").repair()
+    again = ("ingest", *bus_drive.captures[:3], "--reread", "--lake", lake, "--profile", bus_drive.profile)
+    code, _, err = lakes.run(capsys, *again)
+    assert code == 0, err
+    assert lakes.by_duckdb(lake) == rows
+    code, out, _ = lakes.run(capsys, "doctor", "--lake", lake)
+    assert code == 0, out
+
+
+@pytest.mark.slow
 def test_a_loss_is_accepted(lake: Path, bus_drive: Drive, capsys: Capsys) -> None:
     truncate(lake)
     accept = ("doctor", "--lake", lake, "--repair", "--accept-loss", TABLE)

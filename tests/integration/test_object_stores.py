@@ -33,6 +33,8 @@ from tests.worker import lakes
 from tools.local.engines import LOOPBACK
 
 STEPS = ("after stage.4 packets #3", "after stage.5 #2", "after commit.3a", "before commit.4 packets", "after commit.4")
+STEPS_OF_OVERWRITES = ("after stage.5", "before overwrite", "after overwrite", "before commit.4 packets")
+KILLS_OF_A_LAKE = 6
 MINIO, S3, AZURITE = (pytest.param(kind, marks=pytest.mark.torture) for kind in ("minio", "s3", "azurite"))
 CLOSED_PORT = f"http://{LOOPBACK}:9"
 
@@ -58,40 +60,46 @@ def given(server: ObjectStoreServer, drive: Drive, ledger: Path, **more: Any) ->
     return {"profile": str(drive.profile), "threads": 2, "max_records": 1, **options, **more}
 
 
-def kill_twice(
-    rng: random.Random, longest: float, names: list[Path], lake: str, log: Path, options: dict[str, Any]
-) -> bool:
-    """Kill an ingest at a random moment, and the next at a random step. Returns whether the first one had not ended before."""
+def kill_after(seconds: float, names: list[Path], lake: str, log: Path, options: dict[str, Any]) -> bool:
+    """Kill an ingest at this moment. Returns whether it had not ended before."""
     process = lakes.start(names, lake, log, **options)
-    process.join(rng.uniform(0, longest))
+    process.join(seconds)
     if process.exitcode is None:
         os.kill(process.pid, signal.SIGKILL)
     process.join()
-    lakes.ingest(names, lake, log, kill=rng.choice(STEPS), **options)
     return bool(process.exitcode == -signal.SIGKILL)
 
 
 @pytest.mark.slow
 @pytest.mark.torture
 def test_killed_at_random_moments(server: ObjectStoreServer, bus_drive: Drive, tmp_path: Path, moments: int) -> None:
-    """The seed is printed when it fails."""
+    """Each ingest goes on where the one before was killed, a few times in each lake: half of a lake's time would be spent on
+    its tables, so a lake for each moment would take five times as long. The seed is printed when it fails.
+    """
     seed = random.SystemRandom().getrandbits(32)
-    rng, longest, killed = random.Random(seed), 1.0, 0
-    for number in range(moments):
+    rng, longest, killed, number = random.Random(seed), 1.0, 0, 0
+    captures = bus_drive.captures[:4]
+    rows = _rows_of(bus_drive, *captures)
+    while killed < moments:
+        number += 1
+        assert number <= moments, f"seed {seed}: {killed} of {moments} were killed"
         lake, log = server.new_lake(), tmp_path / f"log-{number}"
         options = given(server, bus_drive, tmp_path / f"ledger-{number}")
-        killed += kill_twice(rng, longest, [bus_drive.folder], lake, log, options)
         begin = time.monotonic()
-        code, _ = lakes.ingest([bus_drive.folder], lake, log, **options)
+        for _ in range(KILLS_OF_A_LAKE):
+            if not kill_after(rng.uniform(0, 2 * longest / KILLS_OF_A_LAKE), captures, lake, log, options):
+                break
+            killed += 1
+        code, _ = lakes.ingest(captures, lake, log, **options)
         longest = max(1.0, time.monotonic() - begin)
         assert code == 0, f"seed {seed}, lake {number}: {log.read_text()}"
-        assert server.rows_once(lake) == bus_drive.rows, f"seed {seed}, lake {number}"
-    assert killed >= moments // 4, f"seed {seed}"
+        assert +Counter(server.rows_once(lake)) == rows, f"seed {seed}, lake {number}"
 
 
 @pytest.mark.slow
 @pytest.mark.torture
-def test_killed_again_and_again_at_steps(server: ObjectStoreServer, bus_drive: Drive, tmp_path: Path) -> None:
+def test_killed_at_steps_of_ingests_and_overwrites(server: ObjectStoreServer, bus_drive: Drive, tmp_path: Path) -> None:
+    """One lake. After an overwrite that was killed and repeated, it has all new rows, and no old ones."""
     lake, log = server.new_lake(), tmp_path / "log"
     options = given(server, bus_drive, tmp_path / "ledger")
     for where in STEPS:
@@ -99,27 +107,17 @@ def test_killed_again_and_again_at_steps(server: ObjectStoreServer, bus_drive: D
         assert code == -signal.SIGKILL, log.read_text()
     assert lakes.ingest([bus_drive.folder], lake, log, **options)[0] == 0, log.read_text()
     assert server.rows_once(lake) == bus_drive.rows
+    for number, where in enumerate(STEPS_OF_OVERWRITES):
+        new = bus_drive.captures[number : number + 2]
+        code, _ = lakes.ingest(new, lake, log, kill=where, mode="overwrite", **options)
+        assert code == -signal.SIGKILL, (where, log.read_text())
+        assert lakes.ingest(new, lake, log, mode="overwrite", **options)[0] == 0, (where, log.read_text())
+        assert +Counter(server.rows_once(lake)) == _rows_of(bus_drive, *new), where
 
 
-@pytest.mark.slow
-@pytest.mark.torture
-@pytest.mark.parametrize("where", ["after stage.5", "before overwrite", "after overwrite", "before commit.4 packets"])
-def test_an_overwrite_is_killed(server: ObjectStoreServer, bus_drive: Drive, tmp_path: Path, where: str) -> None:
-    """The lake has all old rows or all new ones."""
-    lake, log = server.new_lake(), tmp_path / "log"
-    options = given(server, bus_drive, tmp_path / "ledger")
-    assert lakes.ingest([bus_drive.folder], lake, log, **options)[0] == 0, log.read_text()
-    new, rows = bus_drive.captures[:2], Counter[str]()
-    for capture in new:
-        rows += _rows_of(bus_drive, capture)
-    code, _ = lakes.ingest(new, lake, log, kill=where, mode="overwrite", **options)
-    assert code == -signal.SIGKILL, log.read_text()
-    assert lakes.ingest(new, lake, log, mode="overwrite", **options)[0] == 0, log.read_text()
-    assert +Counter(server.rows_once(lake)) == rows
-
-
-def _rows_of(drive: Drive, capture: Path) -> Counter[str]:
-    return rows_by_capture(drive.lake)[capture]
+def _rows_of(drive: Drive, *captures: Path) -> Counter[str]:
+    rows = rows_by_capture(drive.lake)
+    return sum((rows[capture] for capture in captures), Counter())
 
 
 @pytest.mark.slow
@@ -152,7 +150,9 @@ def test_the_life_of_a_lake(server: ObjectStoreServer, tmp_path: Path, capsys: p
         return out
 
     objects = server.connect(lake)
-    kill_twice(random.Random(seed), 1.0, captures, lake, log, options)
+    rng = random.Random(seed)
+    kill_after(rng.uniform(0, 1), captures, lake, log, options)
+    lakes.ingest(captures, lake, log, kill=rng.choice(STEPS), **options)
     ingest(*captures, checkpoint_interval=1)
     assert json.loads(bytes(obstore.get(objects, "_pcaplake/lake.json").bytes()))["proven"] == lake
     assert obstore.head(objects, "packets/_delta_log/_last_checkpoint")

@@ -410,6 +410,12 @@ DAMAGES = {
         "--repair",
     ),
     "a live file gone": Damage(live_file, {error("files", "packets")}, "1 live file is missing", "restore them"),
+    "a live file cut": Damage(
+        lambda g: g.store.put_past_faults(g.objects("packets", ".parquet")[0], b"PAR1"),
+        {error("files", "packets")},
+        "1 live file is damaged: packets/",
+        "restore them",
+    ),
     "a constraint": Damage(
         lambda g: change(g, "packets", described(g, "packets", configuration={"delta.constraints.positive": "x > 0"})),
         {error("blocked", "packets")},

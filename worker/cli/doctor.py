@@ -13,7 +13,6 @@ import typer
 
 from pcaplake.common.errors import Fatal
 from pcaplake.common.plain_text import counted
-from pcaplake.lake.identity import read_identity
 from pcaplake.lake.tables import SCHEMAS
 from pcaplake.worker import console as screen
 from pcaplake.worker.admin.doctor.accept_loss import RETURNED
@@ -24,6 +23,7 @@ from pcaplake.worker.config.service_settings import FleetSettings
 from pcaplake.worker.config.settings import WrongSetting
 
 from .lake_options import LedgerPath, Pair
+from .tables import require_lake
 
 UNHEALTHY = 1
 MARKS = {"ok": "[green]ok[/]", "warning": "[yellow]warning[/]", "error": "[red]error[/]"}
@@ -65,8 +65,8 @@ class SubjectOptions:
                 store = subject.open_store(uri)
             except Fatal as error:
                 raise WrongSetting(f"--lake: {error}") from error
-            if store.local is not None and asyncio.run(read_identity(store)) is None:
-                raise WrongSetting(f"--lake: lake {store.local} does not exist; `pcaplake ingest` creates it")
+            if store.local is not None:
+                asyncio.run(require_lake(store, store.local))
         return subject
 
 

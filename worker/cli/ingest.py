@@ -17,7 +17,6 @@ import typer
 
 from pcaplake.common import VERSION
 from pcaplake.common.errors import Fatal
-from pcaplake.common.plain_text import describe_library_error
 from pcaplake.common.runtime import Runtime
 from pcaplake.ingest.captures.discovery import find_captures, require_captures
 from pcaplake.ingest.captures.reference import ObjectRef
@@ -29,7 +28,7 @@ from pcaplake.lake.identity import read_identity
 from pcaplake.lake.lake import Lake
 from pcaplake.lake.ledger.sqlite import SqliteLedger
 from pcaplake.lake.shared_tables import SharedTables
-from pcaplake.lake.store.store import Store
+from pcaplake.lake.store.store import SCHEMES, Store
 from pcaplake.lake.tables import count_tables
 from pcaplake.worker import console as screen
 from pcaplake.worker.config.settings import LakeSettings, Settings, WrongSetting
@@ -43,9 +42,7 @@ if TYPE_CHECKING:
 
 QUARANTINED, FAILED, INTERRUPTED = 1, 3, 130
 
-Names = Annotated[
-    list[str], typer.Argument(metavar="CAPTURES...", help="Files, folders, globs, s3:// gs:// az:// URIs.")
-]
+Names = Annotated[list[str], typer.Argument(metavar="CAPTURES...", help=f"Files, folders, globs, {SCHEMES} URIs.")]
 
 
 def _tuning_option(name: str, metavar: str) -> Any:
@@ -340,14 +337,7 @@ async def _count_rows_to_remove(store: Store) -> dict[str, int]:
     """Rows by table that an overwrite removes."""
     if await read_identity(store) is None:
         return {}
-    from deltalake.exceptions import DeltaError
-
-    try:
-        return {name: counts.rows for name, counts in (await count_tables(store)).items() if counts.rows}
-    except DeltaError as error:
-        raise Fatal(
-            f"the rows of {store.uri} cannot be counted, see `pcaplake doctor`: {describe_library_error(error)}"
-        ) from error
+    return {name: counts.rows for name, counts in (await count_tables(store)).items() if counts.rows}
 
 
 def _confirm_overwrite(store: Store, rows: Mapping[str, int], yes: bool) -> None:

@@ -16,6 +16,7 @@ from pcaplake.common.plain_text import counted
 from pcaplake.ingest.captures.discovery import counts_by_name, find_captures, require_captures
 from pcaplake.ingest.captures.reference import ObjectRef
 from pcaplake.ingest.captures.source import Sources
+from pcaplake.lake.store.store import SCHEMES
 from pcaplake.parser import CaptureError
 from pcaplake.signals.database import Databases
 from pcaplake.worker import console as screen
@@ -31,7 +32,7 @@ NOT_A_CAPTURE, NOT_READ = 1, 3
 def inspect(
     names: Annotated[
         list[str],
-        typer.Argument(metavar="CAPTURES...", help="Files, folders, globs, s3:// gs:// az:// URIs, - for stdin."),
+        typer.Argument(metavar="CAPTURES...", help=f"Files, folders, globs, {SCHEMES} URIs, - for stdin."),
     ],
     profile: Annotated[Path | None, typer.Option(metavar="FILE", help="YAML: ports, bus names, vehicle id.")] = None,
     databases: Annotated[

@@ -7,9 +7,11 @@ from typing import Annotated
 
 import typer
 
+from pcaplake.lake.store.store import SCHEMES
+
 LakeUri = Annotated[
     str | None,
-    typer.Option("--lake", metavar="URI", help="The lake: a folder, or s3:// gs:// az://.", show_default=False),
+    typer.Option("--lake", metavar="URI", help=f"The lake: a folder, or {SCHEMES}.", show_default=False),
 ]
 FollowLinks = Annotated[
     bool, typer.Option("--follow-links", help="Also follow links that lead out of the folder that you name.")

@@ -15,6 +15,7 @@ from pcaplake.common.errors import WrongUsage
 from pcaplake.common.plain_text import counted
 from pcaplake.ingest.captures.reference import ObjectRef
 from pcaplake.ingest.captures.source import Sources
+from pcaplake.lake.store.store import SCHEMES
 from pcaplake.parser import Profile
 from pcaplake.worker import console as screen
 from pcaplake.worker.config.settings import Settings, WrongSetting
@@ -36,7 +37,7 @@ def profile(
         list[str],
         typer.Argument(
             metavar="[PROFILE] CAPTURES...",
-            help="The profile to check; then files, folders, globs, s3:// gs:// az:// URIs.",
+            help=f"The profile to check; then files, folders, globs, {SCHEMES} URIs.",
         ),
     ],
     follow_links: FollowLinks = False,

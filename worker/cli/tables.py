@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from pcaplake.lake.identity import read_identity
+from pcaplake.common.errors import Fatal
+from pcaplake.lake.identity import read_identity, refuse_lost_identity
 from pcaplake.lake.signal_tables import list_signal_tables
 from pcaplake.lake.store.store import Store
-from pcaplake.lake.tables import SCHEMAS, TableCounts, count_tables
+from pcaplake.lake.tables import SCHEMAS, TableCounts, count_table
 from pcaplake.worker import console as screen
 from pcaplake.worker.config.settings import Settings, WrongSetting
 
@@ -25,25 +27,47 @@ def tables(
 ) -> None:
     """Show rows, files, bytes and version of every table of a lake, also those of signals, from its Delta logs.
 
+    Exit codes: 0 done, 2 wrong usage or settings, 3 a table cannot be read; the others are shown.
+
     Example:  pcaplake tables --lake lake/ --json
     """
     store = open_lake_store(lake, storage_option)
-    counts = asyncio.run(_count_all_tables(store))
+    counts, problems = asyncio.run(_count_all_tables(store))
     if json:
         screen.as_json({name: asdict(count) for name, count in counts.items()})
-        return
-    rows = [(name, count.rows, count.files, count.bytes, count.version) for name, count in counts.items()]
-    screen.table(None, ["table", "rows", "files", "bytes", "version"], rows)
+    else:
+        rows = [(name, count.rows, count.files, count.bytes, count.version) for name, count in counts.items()]
+        screen.table(None, ["table", "rows", "files", "bytes", "version"], rows)
+    if problems:
+        raise Fatal("; ".join(problems))
 
 
-async def _count_all_tables(store: Store) -> dict[str, TableCounts]:
-    return await count_tables(store, [*SCHEMAS, *await list_signal_tables(store)])
+async def _count_all_tables(store: Store) -> tuple[dict[str, TableCounts], list[str]]:
+    """The counts of the tables that can be read, and why others cannot."""
+    counts, problems = dict[str, TableCounts](), list[str]()
+
+    async def count(name: str) -> None:
+        try:
+            if (counted := await count_table(store, name)) is not None:
+                counts[name] = counted
+        except Fatal as problem:
+            problems.append(str(problem))
+
+    names = [*SCHEMAS, *await list_signal_tables(store)]
+    await asyncio.gather(*map(count, names))
+    return {name: counts[name] for name in names if name in counts}, problems
 
 
 def open_lake_store(lake: str | None, storage_option: list[str] | None) -> Store:
-    """The store of an existing lake. Raises WrongSetting if there is none."""
+    """The store of an existing lake. Raises as `require_lake`."""
     settings = Settings.load(lake=lake, storage_option=storage_option)
     store = Store.open(settings.lake, settings.storage_options_for(settings.lake))
-    if asyncio.run(read_identity(store)) is None:
-        raise WrongSetting(f"--lake: lake {settings.lake} does not exist; `pcaplake ingest` creates it")
+    asyncio.run(require_lake(store, settings.lake))
     return store
+
+
+async def require_lake(store: Store, lake: str | Path) -> None:
+    """Raises WrongSetting if there is no lake, Fatal if it has lost its lake.json."""
+    if await read_identity(store) is None:
+        await refuse_lost_identity(store)
+        raise WrongSetting(f"--lake: lake {lake} does not exist; `pcaplake ingest` creates it")

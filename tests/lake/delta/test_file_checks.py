@@ -324,6 +324,15 @@ WRONG: dict[str, tuple[Callable[[Path, AddFile], AddFile], str]] = {
     "a name in another case": (
         lambda folder, file: rows_of(folder, table_of(N=pa.array([1, 2]))), "column n of the table is called N",
     ),
+    **{
+        f"statistics {text}": (
+            lambda folder, file, text=text: replace(file, stats=f'{{"numRecords":2,{text}}}'), "lack bounds of n,",  # type: ignore[misc]
+        )
+        for text in (
+            '"minValues":{"n":1}', '"maxValues":{"n":2}', '"minValues":{"n":1},"maxValues":{"n":null}',
+            '"minValues":{"x":1},"maxValues":{"x":1}', '"nullCount":{"n":0}', '"minValues":{},"maxValues":{}',
+        )
+    },
 }  # fmt: skip
 
 

@@ -96,6 +96,45 @@ def test_piped_output_is_plain_and_on_stdout(drive: Drive, tmp_path: Path, capsy
     assert [line.split()[0] for line in out.splitlines()] == ["table", *TABLES]
 
 
+@pytest.mark.parametrize(("gone", "rest"), [("_pcaplake", "tables"), ("_pcaplake/lake.json", "manifests")])
+def test_every_command_says_what_a_lake_has_lost(
+    gone: str, rest: str, bus_drive: Drive, tmp_path: Path, capsys: Capsys
+) -> None:
+    """`ingest` refuses to begin a lake there, so no other command may advise that."""
+    lake, lost = tmp_path / "lake", tmp_path / "lake" / gone
+    shutil.copytree(bus_drive.lake, lake)
+    shutil.rmtree(lost) if lost.is_dir() else lost.unlink()
+    for arguments in (["ingest", bus_drive.captures[0]], ["tables"], ["maintain"], ["doctor"]):
+        code, _, err = lakes.run(capsys, *arguments, "--lake", lake)
+        assert code == 3, arguments
+        assert f"has no _pcaplake/lake.json, but {rest}" in err
+        assert f"restore {gone} from a backup" in err
+
+
+def test_a_table_that_cannot_be_read_hides_no_other(drive: Drive, tmp_path: Path, capsys: Capsys) -> None:
+    lake = tmp_path / "lake"
+    assert lakes.run(capsys, "ingest", drive.captures[0], "--lake", lake, "--profile", drive.profile)[0] == 0
+    last = max((lake / "packets/_delta_log").glob("*.json"))
+    last.write_bytes(bytes(last.stat().st_size))  # as a file system leaves it that lost its power
+    code, out, err = lakes.run(capsys, "tables", "--lake", lake, "--json")
+    assert (code, list(json.loads(out))) == (3, [name for name in TABLES if name != "packets"])
+    assert err.startswith("pcaplake: table packets cannot be read, see `pcaplake doctor`: ")
+    assert len(err.splitlines()) == 1
+    assert len(err) < 300
+    overwrite = (
+        "ingest",
+        drive.captures[0],
+        "--lake",
+        lake,
+        "--profile",
+        drive.profile,
+        "--mode",
+        "overwrite",
+        "--yes",
+    )
+    assert lakes.run(capsys, *overwrite)[0] == 3
+
+
 @pytest.mark.slow
 def test_a_bar_on_a_terminal_only(drive: Drive, tmp_path: Path) -> None:
     """stderr is a terminal: bytes, captures and rows a second are drawn there; stdout stays one JSON line."""

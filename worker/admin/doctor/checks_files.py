@@ -1,4 +1,4 @@
-"""Checks for orphaned and missing Parquet files of tables, and for those that readers misread.
+"""Checks for orphaned, missing and damaged Parquet files of tables, and for those that readers misread.
 
 An orphan is a file that no log, no manifest and no stage in the ledger names, and that is older than seven days. If a
 stage with such a file is staged after this check, the committer finds before a commit that the file is missing. The order
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from datetime import timedelta
 
 from pcaplake.common.errors import Retryable
@@ -35,15 +35,15 @@ _PRECISION = timedelta(seconds=1)  # a listing may be more precise than a HEAD
 
 
 async def check_files(case: Case) -> list[Finding]:
-    """Find orphans, which `--repair` deletes, and missing live files, for which there is no repair."""
+    """Find orphans, which `--repair` deletes, and live files that are missing or damaged, for which there is no repair."""
     if case.store_now is None:
         raise NotExamined("the time of the object store is not known, see above")
     case.require_identity_and_ledger()
     old: dict[str, Listing] = {}
-    listed: dict[str, set[str]] = {}
+    sizes: dict[str, dict[str, int]] = {}
     for table in sorted(case.schemas):
         parquet = [meta for meta in await case.store.list(table) if _is_data_file(meta.path)]
-        listed[table] = {meta.path for meta in parquet}
+        sizes[table] = {meta.path: meta.size for meta in parquet}
         before = case.store_now - ORPHAN_AFTER_MS
         old[table] = [meta for meta in parquet if meta.last_modified.timestamp() * 1000 < before]
     if case.doubtful:
@@ -57,8 +57,7 @@ async def check_files(case: Case) -> list[Finding]:
             findings.append(warning(f"not examined: {problem}", "repair its log, see above", table=table))
             continue
         findings += misread
-        unseen = {f"{table}/{path}" for path in log.live} - listed[table]
-        findings += [finding async for finding in _check_missing_files(case, table, unseen)]
+        findings += [finding async for finding in _check_live_files(case, log, sizes[table])]
         orphans = [
             meta for meta in metas if meta.path.removeprefix(f"{table}/") not in (log.named or set()) | staged[table]
         ]
@@ -119,14 +118,24 @@ def _is_data_file(path: str) -> bool:
     return name.endswith(".parquet") and not any(part.startswith(("_", ".")) for part in (*folders, name))
 
 
-async def _check_missing_files(case: Case, table: str, unseen: Collection[str]) -> AsyncIterator[Finding]:
-    """A finding if files of a table are missing. `unseen`: files that the listing lacks; newer ones may exist."""
-    if gone := await StageFiles(case.store).find_missing(sorted(unseen)):
-        yield error(
-            f"{counted(len(gone), 'live file is', 'live files are')} missing: {', '.join(gone[:_SHOWN])}",
-            "restore them from a backup or from the bucket's object versions; readers fail until then",
-            table=table,
+async def _check_live_files(case: Case, log: LiveFiles, sizes: Mapping[str, int]) -> AsyncIterator[Finding]:
+    """A finding each if files of a table are missing or have another size. `sizes`: of the listed files; newer ones may exist."""
+    live = {f"{log.table}/{path}": file.size for path, file in log.live.items()}
+    gone = await StageFiles(case.store).find_missing(sorted(live.keys() - sizes.keys()))
+    cut = [
+        f"{path} ({sizes[path]:,} of {size:,} bytes)" for path, size in live.items() if sizes.get(path, size) != size
+    ]
+    advice = "restore them from a backup or from the bucket's object versions; readers fail until then"
+    if case.lock_table is None:  # deltalake does not use it
+        advice += (
+            ". Without a backup, delete what is left of them, take them out of the table with deltalake "
+            f"(`DeltaTable('{case.store.uri}/{log.table}').repair()`), and read the captures that the doctor then names again "
+            "(`pcaplake ingest --reread FILES`)"
         )
+    for files, what in ((gone, "missing"), (cut, "damaged")):
+        if files:
+            number = counted(len(files), "live file is", "live files are")
+            yield error(f"{number} {what}: {', '.join(files[:_SHOWN])}", advice, table=log.table)
 
 
 async def _find_staged_files(case: Case, candidates: Sequence[str]) -> dict[str, set[str]]:
