@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import itertools
 import re
 import subprocess
 import sys
@@ -23,10 +24,12 @@ def steps(workflow: Path) -> list[tuple[dict[str, Any], str]]:
     """Each command of each job, once for each value of its matrix."""
     found = []
     for job in yaml.safe_load(workflow.read_text())["jobs"].values():
-        (values,) = (job.get("strategy") or {"matrix": {"": [""]}})["matrix"].items()
-        for value in values[1]:
+        matrix = (job.get("strategy") or {"matrix": {}})["matrix"]
+        for values in itertools.product(*matrix.values()):
             for step in job["steps"]:
-                command = step.get("run", "").replace(f"${{{{ matrix.{values[0]} }}}}", value)
+                command = step.get("run", "")
+                for name, value in zip(matrix, values, strict=True):
+                    command = command.replace(f"${{{{ matrix.{name} }}}}", value)
                 assert "matrix." not in command
                 found.append((job, command))
     return [(job, command) for job, command in found if command]
