@@ -108,7 +108,7 @@ TOLD: Mapping[str, int] = {
     "what does not fit is composed while its table is gone": 1385,
     "an overwrite leaves no record": 19,
     "the record of an overwrite is not read": 19,
-    "what the ledger has lost of an overwrite is not staged again": 19,
+    "what the ledger has lost of an overwrite is not staged again": 559,
     "an overwrite begins although a newer one has begun": 909,
     "what only a newer version knows is not written again": 4,
     "what a table must have is known of the tables in the manifest of head only": 36,
