@@ -215,6 +215,7 @@ class Ingest:
             for uri, why in self.tally.failed.items():
                 log.warning("not read again: %s: %s", uri, why)
             await find_lost()
+        await lake.swaps().finish()  # a table that was recorded as complete begins with the first swap again
         lake.committer.retry_blocked_tables()
 
     async def _reread_captures(self, outdated: Mapping[str, Decoding | None]) -> None:

@@ -332,7 +332,7 @@ async def test_captures_that_cannot_be_read_keep_no_others_back(
 ) -> None:
     lake, paths = tmp_path / "lake", write_captures(tmp_path / "in", 4)
     await ingest(lake, paths, reader(OLD))
-    monkeypatch.setattr("pcaplake.ingest.reread._AT_ONCE", 1)
+    monkeypatch.setattr("pcaplake.ingest.reread.AT_ONCE", 1)
 
     class Failing(Reader):
         def read(self, file: Any, capture: Any, *given: Any, **named: Any) -> Any:
