@@ -36,7 +36,7 @@ from pcaplake.lake.staging.stage_files import StageFiles
 from pcaplake.lake.store.store import Store
 from pcaplake.parser.schemas import TABLES
 
-from .history import SWAPPED, find_lost_tables, opening_version
+from .history import APP_ID, SWAPPED, find_lost_tables, opening_version
 from .swap_records import RowSwap, drop_swap, is_dropped, newest_swap, put_swap, read_swaps
 
 CAPTURES_LAST: Final = tuple(sorted(TABLES, key="captures".__eq__))
@@ -140,6 +140,8 @@ class Swaps:
             if now is None or now > until:
                 ids.discard(capture_id)
         behind = [table for table in CAPTURES_LAST if self._numbers[table] < swap.number]
+        if swap.stages and not behind:
+            return
         files = [f"{table}/{add.path}" for table in behind for add in swap.adds_of(table)]
         missing = await StageFiles(self.store).find_missing(files)
         # rule: rows are removed only if all new ones are there
@@ -208,6 +210,10 @@ class Swaps:
             if adds and swap.number not in self._dropped:
                 raise Fatal(_missing(table))
             return
+        if max(snapshot.txns.get(SWAPPED, 0) - opening_version(self.generation), 0) < self._numbers[table]:
+            raise SwapConflict(f"{table} was restored meanwhile")  # it needs earlier swaps first
+        if swap.removes:
+            ids = await self._find_old_rows(swap, snapshot)
         own = [add.path for add in adds if add.path in snapshot.files.live]  # a table that was restored may have them
         changes = swap.number not in self._dropped and (swap.removes or table != SIGHTINGS)
         if changes:
@@ -228,6 +234,19 @@ class Swaps:
             captures=ids,
         )
         await self.log_store.swap_files(table, adds, files, txns=[swap.txn], schema=swap.schema_of(table))
+
+    async def _find_old_rows(self, swap: RowSwap, snapshot: Snapshot) -> set[str]:
+        """The captures of whose rows in this snapshot all are older than the swap.
+
+        A content that came back is in a later batch. If the table does not have that batch yet, its rows are the old ones, for
+        example after a RESTORE. The batches are asked for after the snapshot is read, so they include those of all its rows.
+        """
+        batches, done = await self._find_batches(swap.captures), snapshot.txns.get(APP_ID, -1)
+        return {
+            capture_id
+            for capture_id, until in swap.captures.items()
+            if (now := batches.get(capture_id, -1)) is None or now <= until or now > done
+        }
 
     async def _copy_other_rows(
         self, table: str, snapshot: Snapshot, ids: Collection[str]

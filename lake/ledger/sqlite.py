@@ -265,6 +265,7 @@ class SqliteLedger(SqliteFile):
                 if not rebuild:
                     raise LedgerLost(manifest.batch, stage.stage_id)
                 self._insert_stage(stage, manifest.batch)
+                self._write_fact("swap", 0)  # it may have captures that swaps removed: these are forgotten again
             self._db.execute(
                 "UPDATE stages SET batch = ? WHERE generation = ? AND stage_id = ?",
                 (manifest.batch, stage.generation, stage.stage_id),

@@ -167,6 +167,8 @@ class MemoryLedger:
             known = [stage for stage in stages if (stage.generation, stage.stage_id) in self.shared.stages]
             if live and not rebuild and len(known) < len(stages):
                 raise LedgerLost(manifest.batch, next(stage.stage_id for stage in stages if stage not in known))
+            if rebuild and len(known) < len(stages):
+                self.shared.last_swap = 0
             for stage in stages if rebuild else known:
                 key = (stage.generation, stage.stage_id)
                 self.shared.stages[key] = replace(
