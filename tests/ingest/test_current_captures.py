@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from blake3 import blake3
+from deltalake import DeltaTable
 
 from pcaplake.worker.cli.delete import delete_older_contents
 from pcaplake.worker.config.settings import Settings
@@ -174,3 +175,24 @@ def test_older_contents_are_deleted_and_come_back(tmp_path: Path, capsys: pytest
 def test_delete_says_what_it_can_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = lakes.run(capsys, "delete", "--lake", tmp_path)
     assert (code, "--older-contents" in err) == (2, True)
+
+
+@pytest.mark.slow
+def test_a_content_that_comes_back_after_a_restore_is_there_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The table has its old rows again, and the batch that brings the content back must not double them."""
+    lake, file = tmp_path / "lake", tmp_path / "in" / "a.pcap"
+    file.parent.mkdir()
+    (file.parent / "b.pcap").write_bytes(can_capture(7, 1))
+
+    def ingest(content: bytes, *options: str) -> None:
+        file.write_bytes(content)
+        assert lakes.run(capsys, "ingest", file.parent, "--lake", lake, *options)[0] == 0
+
+    ingest(can_capture(5, 2))
+    ingest(can_capture(4, 3), "--replace-changed")
+    table = DeltaTable(lake / "can_frames")
+    table.restore(table.version() - 1)
+    ingest(can_capture(5, 2), "--reread")
+    assert DeltaTable(lake / "can_frames").to_pyarrow_table().num_rows == 7 + 4 + 5
