@@ -42,8 +42,6 @@ def current_captures(lake: Path) -> dict[str, tuple[str, int]]:
         rows = database.sql(
             "SELECT uri, etag, (SELECT count(*) FROM can_frames f WHERE f.capture_id = c.capture_id) FROM current_captures c"
         ).fetchall()
-        for view in ("current_captures", "captures", "sightings", "can_frames"):
-            database.sql(f"DROP VIEW {view}")
     return {Path(uri).name: (etag, frames) for uri, etag, frames in rows}
 
 

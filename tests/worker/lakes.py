@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import functools
+import itertools
 import json
 import multiprocessing
 import os
@@ -200,6 +201,9 @@ def run(capsys: Any, *arguments: object) -> tuple[int, str, str]:
     return code, shown.out, shown.err
 
 
+_CATALOGS = itertools.count()
+
+
 @functools.cache
 def _duckdb() -> duckdb.DuckDBPyConnection:
     """Of this process: to load the extension takes a second of CPU time, because DuckDB checks its signature."""
@@ -211,8 +215,12 @@ def _duckdb() -> duckdb.DuckDBPyConnection:
 
 
 def connect() -> duckdb.DuckDBPyConnection:
-    """DuckDB with its delta extension, from the installed package. To close it leaves the extension loaded."""
-    return _duckdb().cursor()
+    """DuckDB with its delta extension, from the installed package, and a catalog of its own for views.
+
+    To close it leaves the extension loaded."""
+    cursor = _duckdb().cursor()
+    catalog = f"catalog_{next(_CATALOGS)}"
+    return cursor.execute(f"ATTACH ':memory:' AS {catalog}").execute(f"USE {catalog}")
 
 
 def by_duckdb(lake: Path) -> dict[str, int]:
