@@ -165,7 +165,7 @@ release-check: setup ## check that all files state the version of common/__init_
 lock: ## pin all dependencies again, with hashes (UPGRADE= keeps pins that are still valid)
 	$(PYTHON) -m venv build/lock
 	build/lock/bin/pip install --quiet uv
-	build/lock/bin/uv pip compile --quiet pyproject.toml --extra aws --extra otel --extra spark --extra cluster --extra dev --generate-hashes --no-strip-extras --no-header \
+	build/lock/bin/uv pip compile --quiet pyproject.toml --extra aws --extra otel --extra query --extra spark --extra cluster --extra dev --generate-hashes --no-strip-extras --no-header \
 		--no-emit-index-url --python-version 3.11 $(UPGRADE) --output-file requirements.lock
 
 clean: ## delete all build products and demo data, but not your lakes and captures

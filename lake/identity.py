@@ -76,6 +76,13 @@ async def read_identity(store: Store) -> tuple[Identity, ObjectMeta] | None:
     return None if stored is None else (Identity.from_json(stored[0]), stored[1])
 
 
+async def require_lake(store: Store) -> None:
+    """Raises WrongChoice if there is no lake, Fatal if it has lost its lake.json."""
+    if await read_identity(store) is None:
+        await refuse_lost_identity(store)
+        raise WrongChoice(f"lake {store.local or store.uri} does not exist; `pcaplake ingest` creates it")
+
+
 async def refuse_lake_with_lock_table(store: Store) -> None:
     """Raise Fatal for a lake with a lock table: commits without the lock table make Spark lose commits."""
     known = await read_identity(store)

@@ -17,6 +17,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from pcaplake.common.background import run_in_background
+from pcaplake.common.event_loop import running_loop
 from pcaplake.common.retry import outlast_outage
 from pcaplake.ingest.captures.objects import Changed, Gone
 from pcaplake.ingest.captures.reference import UNKNOWN_SIZE, ObjectRef, capture_from_reference, is_remote_uri
@@ -27,7 +28,6 @@ from pcaplake.ingest.restage import restage_captures
 from pcaplake.ingest.stager import CaptureStager, Result, StagerConfig
 from pcaplake.lake.lake import Lake
 from pcaplake.lake.records import Capture
-from pcaplake.spark_jobs.common.event_loop import running_loop
 from pcaplake.worker.service.announce import announce_captures as announce_in_queue
 from pcaplake.worker.service.queue import Queue
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from pcaplake.common.errors import PcaplakeError
+from pcaplake.common.event_loop import run_request
 from pcaplake.lake.corrections import FileCorrector
 from pcaplake.lake.delta.log_store import LogStore
 from pcaplake.lake.store.store import Store
 from pcaplake.worker.config.service_settings import FleetSettings
 
-from .event_loop import run_request
 from .lock_table import open_lock_table
 
 

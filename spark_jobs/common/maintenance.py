@@ -17,13 +17,13 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from pcaplake.common.errors import Fatal, WrongChoice
+from pcaplake.common.event_loop import run_request
 from pcaplake.lake.delta.properties import PROPERTIES
 from pcaplake.lake.identity import read_identity
 from pcaplake.lake.store.store import Store
 from pcaplake.parser.schemas import TABLES
 from pcaplake.suggestions import suggest_name
 
-from .event_loop import run_request
 from .sql import delta_table
 
 if TYPE_CHECKING:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
 from pcaplake.common.errors import Fatal
+from pcaplake.common.event_loop import run_request
 from pcaplake.lake import identity
 from pcaplake.lake.store.store import Store
 from pcaplake.spark_jobs import jars
@@ -30,7 +31,6 @@ from pcaplake.worker.config.service_settings import FleetSettings
 
 from . import jvm
 from .delta_writes import PARQUET_SETTINGS
-from .event_loop import run_request
 from .lake_tables import table_path
 
 if TYPE_CHECKING:

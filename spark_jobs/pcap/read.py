@@ -19,6 +19,7 @@ from blake3 import blake3
 from pyspark.sql.types import StructType
 
 from pcaplake.common import VERSION
+from pcaplake.common.event_loop import running_loop
 from pcaplake.ingest.captures.reference import ObjectRef
 from pcaplake.ingest.captures.source import LocalFile, RemoteFile, Sources
 from pcaplake.ingest.open_rows import RowWindow
@@ -29,7 +30,6 @@ from pcaplake.parser import CaptureError, Profile, ReadOptions, open_capture
 from pcaplake.parser.arrow_types import convert_batch
 from pcaplake.parser.capture.reader import DECODED, Summary
 from pcaplake.parser.capture.recognition import should_be_capture
-from pcaplake.spark_jobs.common.event_loop import running_loop
 
 from .filters import Predicate, filter_batch, may_match
 from .options import DROPMALFORMED, FAILFAST, PERMISSIVE

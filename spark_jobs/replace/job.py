@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pcaplake.common.errors import Fatal
+from pcaplake.common.event_loop import run_request
 from pcaplake.common.plain_text import counted
 from pcaplake.common.runtime import Runtime
 from pcaplake.common.stderr import say as say_line
@@ -35,7 +36,6 @@ from pcaplake.lake.store.store import Store
 from pcaplake.spark_jobs.backfill.driver import open_driver
 from pcaplake.spark_jobs.backfill.executor import Work
 from pcaplake.spark_jobs.common import job
-from pcaplake.spark_jobs.common.event_loop import run_request
 from pcaplake.spark_jobs.common.executors import Executors
 from pcaplake.spark_jobs.common.interruptible import run_interruptible
 from pcaplake.worker.config.service_settings import FleetSettings

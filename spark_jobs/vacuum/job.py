@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pcaplake.common.errors import Fatal
+from pcaplake.common.event_loop import run_request
 from pcaplake.common.plain_text import counted
 from pcaplake.lake.delta.properties import parse_interval
 from pcaplake.lake.maintenance import LEAST_RETENTION_DAYS
@@ -29,7 +30,6 @@ from pcaplake.lake.staging.stage_files import COPY_AFTER_MS, HOUR_MS
 from pcaplake.lake.store.store import Store
 from pcaplake.spark_jobs.common import job
 from pcaplake.spark_jobs.common.delta_writes import session_settings
-from pcaplake.spark_jobs.common.event_loop import run_request
 from pcaplake.spark_jobs.common.interruptible import run_interruptible
 from pcaplake.spark_jobs.common.lake_tables import table_path
 from pcaplake.spark_jobs.common.maintenance import TableSnapshot, disable_log_cleanup, read_snapshots

@@ -4,9 +4,9 @@ from pcaplake import open_capture
 with open_capture("drive.pcapng", "can_frames") as capture:
     table = capture.read()
 
-`open_capture`, `Profile` and `ReadOptions` read captures, and `read_signals` their signals, without a lake. `Lake` opens a lake
-to stage rows in. `Store`, `LogStore`, `AddFile`, `Txn` and `delta_statistics` commit Parquet files to any Delta table. Names are
-imported on first use, so that reading captures loads nothing of a lake.
+`open_capture`, `Profile` and `ReadOptions` read captures, and `read_signals` their signals, without a lake. `connect` queries
+a lake with SQL. `Lake` opens a lake to stage rows in. `Store`, `LogStore`, `AddFile`, `Txn` and `delta_statistics` commit
+Parquet files to any Delta table. Names are imported on first use, so that reading captures loads nothing of a lake.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from .parser import ReadOptions as ReadOptions
     from .parser import open_capture as open_capture
     from .signals import read_signals as read_signals
+    from .worker.query.connection import connect as connect
 
     __version__: str
 
@@ -38,6 +39,7 @@ _MODULES = {
     "ReadOptions": "parser",
     "Store": "lake.store.store",
     "Txn": "lake.delta",
+    "connect": "worker.query.connection",
     "delta_statistics": "lake.parquet",
     "open_capture": "parser",
     "read_signals": "signals",
@@ -50,6 +52,7 @@ __all__ = [
     "ReadOptions",
     "Store",
     "Txn",
+    "connect",
     "delta_statistics",
     "open_capture",
     "read_signals",

@@ -30,6 +30,11 @@ ENTRIES = {
         *(f"pcaplake.worker.cli.{command}" for command in SUMMARIES),
     ),
     "aws": ("pcaplake.worker.service.run",),
+    "query": (
+        "pcaplake.worker.cli.query_prompt",
+        "pcaplake.worker.query.results",
+        "pcaplake.worker.query.statements",
+    ),
     "aws cluster": (
         "pcaplake.worker.kubernetes.deletion_cost",
         "pcaplake.worker.kubernetes.election",
@@ -50,7 +55,9 @@ EXTRAS_OF_FUNCTIONS = {
     "pcaplake.lake.store.credentials": "aws",
     "pcaplake.worker.service.queue.sqs": "aws",
     "pcaplake.common.traces": "otel",
+    "pcaplake.worker.query.connection": "query",
 }
+EXTENSIONS = {f"duckdb-extension-{name}" for name in ("aws", "delta", "httpfs")}
 DISTRIBUTIONS = packages_distributions()
 
 
@@ -157,7 +164,12 @@ def test_each_requirement_is_imported() -> None:
         for in_function in (True, False)
         for one in imported(module, in_function=in_function)
     }
-    assert declared - used == {"pandas"}, "see the next test"
+    assert declared - used == {"pandas", "pytz", *EXTENSIONS}, "see the next tests"
+
+
+def test_duckdb_has_its_extensions_and_what_returns_times() -> None:
+    """They are no modules that are imported: tests/worker/query/test_query.py uses all of them."""
+    assert {"pytz", *EXTENSIONS} <= required("query")
 
 
 def test_pyspark_has_what_its_arrow_functions_need() -> None:

@@ -57,9 +57,22 @@ def test_names_of_the_package_are_what_they_say() -> None:
     from pcaplake.lake.store.store import Store
     from pcaplake.parser import Profile, ReadOptions, open_capture
     from pcaplake.signals import read_signals
+    from pcaplake.worker.query.connection import connect
 
     offered = [getattr(pcaplake, name) for name in pcaplake.__all__]
-    want = [AddFile, Lake, LogStore, Profile, ReadOptions, Store, Txn, delta_statistics, open_capture, read_signals]
+    want = [
+        AddFile,
+        Lake,
+        LogStore,
+        Profile,
+        ReadOptions,
+        Store,
+        Txn,
+        connect,
+        delta_statistics,
+        open_capture,
+        read_signals,
+    ]
     assert offered == want
     assert set(pcaplake.__all__) <= set(dir(pcaplake))
     assert pcaplake.__version__ == VERSION

@@ -44,6 +44,7 @@ SUMMARIES = {
     "inspect": "Show what captures contain, without a lake.",
     "profile": "Propose a profile for captures, or show what one changes.",
     "tables": "Show rows, files, bytes and version of a lake's tables.",
+    "query": "Query the tables of a lake with SQL.",
     "signals": "Decode frames of a lake to physical values, with signal databases.",
     "sample": "Generate sample captures and a profile for them.",
     "delete": "Remove rows of captures, such as older contents of a file.",

@@ -13,6 +13,7 @@ import typer
 
 from pcaplake.common.errors import Fatal
 from pcaplake.common.plain_text import counted
+from pcaplake.lake.identity import require_lake
 from pcaplake.lake.tables import SCHEMAS
 from pcaplake.worker import console as screen
 from pcaplake.worker.admin.doctor.accept_loss import RETURNED
@@ -23,7 +24,6 @@ from pcaplake.worker.config.service_settings import FleetSettings
 from pcaplake.worker.config.settings import WrongSetting
 
 from .lake_options import LedgerPath, Pair
-from .tables import require_lake
 
 UNHEALTHY = 1
 MARKS = {"ok": "[green]ok[/]", "warning": "[yellow]warning[/]", "error": "[red]error[/]"}
@@ -66,7 +66,7 @@ class SubjectOptions:
             except Fatal as error:
                 raise WrongSetting(f"--lake: {error}") from error
             if store.local is not None:
-                asyncio.run(require_lake(store, store.local))
+                asyncio.run(require_lake(store))
         return subject
 
 

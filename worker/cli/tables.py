@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from pcaplake.common.errors import Fatal
-from pcaplake.lake.identity import read_identity, refuse_lost_identity
+from pcaplake.lake.identity import require_lake
 from pcaplake.lake.signal_tables import list_signal_tables
 from pcaplake.lake.store.store import Store
 from pcaplake.lake.tables import SCHEMAS, TableCounts, count_table
 from pcaplake.worker import console as screen
-from pcaplake.worker.config.settings import Settings, WrongSetting
+from pcaplake.worker.config.settings import Settings
 
 from .lake_options import LakeUri, Pair
 
@@ -62,12 +61,5 @@ def open_lake_store(lake: str | None, storage_option: list[str] | None) -> Store
     """The store of an existing lake. Raises as `require_lake`."""
     settings = Settings.load(lake=lake, storage_option=storage_option)
     store = Store.open(settings.lake, settings.storage_options_for(settings.lake))
-    asyncio.run(require_lake(store, settings.lake))
+    asyncio.run(require_lake(store))
     return store
-
-
-async def require_lake(store: Store, lake: str | Path) -> None:
-    """Raises WrongSetting if there is no lake, Fatal if it has lost its lake.json."""
-    if await read_identity(store) is None:
-        await refuse_lost_identity(store)
-        raise WrongSetting(f"--lake: lake {lake} does not exist; `pcaplake ingest` creates it")

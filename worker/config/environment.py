@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping
+from pathlib import Path
 
 PREFIX = "PCAPLAKE_"
 S3 = ("s3://", "s3a://", "s3n://")
@@ -133,3 +134,8 @@ def read_traces_endpoint() -> str | None:
         return named
     base = os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT")
     return f"{base.rstrip('/')}/v1/traces" if base else None
+
+
+def state_folder() -> Path:
+    """Where a user's programs keep what they remember. Raises RuntimeError for a user without a home."""
+    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state") / "pcaplake"

@@ -115,8 +115,11 @@ def test_the_demo_prints_what_readme_shows(
         assert large_tables(printed)[name] == pytest.approx(size, rel=0.1), name
 
     Path("lake").symlink_to("demo/lake")
+    command = shlex.split(block_after("### Query it").splitlines()[1], comments=True)
+    code, out, err = lakes.run(capsys, *command[1:])
+    assert (code, err, "powertrain" in out) == (0, "", True)
     with lakes.connect() as connection, opened(Path("demo/lake")) as files:
-        statement = block_after("### Query it").replace("INSTALL delta; LOAD delta;", "")
+        statement = block_after("the result of one query\n```").replace("INSTALL delta; LOAD delta;", "")
         assert {row[0] for row in connection.sql(statement).fetchall()} == {"vehicle-001", "vehicle-002"}
     assert {file.parts[:2] for file in files} == {("can_frames", "date=2026-09-21")}
     imports, polars = block_after("ORDER BY frames DESC;\n```").strip().rsplit("\n", 1)

@@ -1,4 +1,4 @@
-"""Runs coroutines of the worker for blocking code: one request, or an event loop that fetches captures.
+"""Runs coroutines for blocking code: one request, or an event loop that fetches captures.
 
 Both run in a separate thread, because a notebook already runs an event loop in the calling thread.
 """
