@@ -8,7 +8,7 @@ import asyncio
 
 from pcaplake.common.errors import Fatal
 from pcaplake.common.plain_text import counted
-from pcaplake.derived.signals.outdated import find_outdated_signals
+from pcaplake.derived.signals.outdated import compare_signals
 from pcaplake.lake.commit.swap_records import newest_swap, read_swaps
 from pcaplake.lake.commit.swaps import read_swap_numbers
 from pcaplake.lake.current_captures import find_current
@@ -17,7 +17,7 @@ from pcaplake.lake.ledger.sqlite import SqliteLedger
 from pcaplake.signals.tables import SIGNALS
 from pcaplake.worker.admin.case import Case
 
-from .findings import Finding, ok, warning
+from .findings import Finding, error, ok, warning
 
 _LOOKED_AT = 1_000  # objects; a local one is read as a whole
 _NAMED = 5
@@ -85,11 +85,21 @@ async def check_swapped_rows(case: Case) -> list[Finding]:
 
 
 async def check_signals(case: Case) -> list[Finding]:
-    """Say what the next run of `signals` will make again. It looks at new frames when it runs, so these are not listed."""
+    """Say what the next run of `signals` will do, and find rows that no run would mend."""
     log = LogStore(case.store, lock_table=case.lock_table)
     if await log.read_version(SIGNALS) < 0:
         return [ok("the lake has no signals")]
-    outdated = await find_outdated_signals(case.store, log)
-    if not outdated:
-        return [ok("the signals are those of the frames that were there when they were decoded last")]
-    return [ok(f"{text}: the next run of `signals` decodes these frames again") for text in outdated]
+    found = await compare_signals(case.store, log)
+    findings = [ok(f"{text}: the next run of `signals` decodes these frames again") for text in found.changed]
+    findings += [ok(f"{text}: the next run of `signals` decodes them") for text in found.new]
+    if found.stray:
+        findings.append(
+            error(
+                f"{found.stray}. No run of `signals` would remove them",
+                "delete the folder of the table: the next run makes it again from all frames",
+                table=SIGNALS,
+            )
+        )
+    elif found.unknown:
+        findings.append(ok(f"rows of {SIGNALS} were not compared with their frames: {found.unknown}"))
+    return findings or [ok("the signals are those of the frames")]
