@@ -9,7 +9,7 @@ import asyncio
 from pcaplake.common.errors import Fatal
 from pcaplake.common.plain_text import counted
 from pcaplake.derived.signals.outdated import compare_signals
-from pcaplake.lake.commit.swap_records import newest_swap, read_swaps
+from pcaplake.lake.commit.swap_records import find_half_swapped, newest_swap, read_swaps
 from pcaplake.lake.commit.swaps import read_swap_numbers
 from pcaplake.lake.current_captures import find_current
 from pcaplake.lake.delta.log_store import LogStore
@@ -67,12 +67,27 @@ async def check_swapped_rows(case: Case) -> list[Finding]:
     newest, generation = await newest_swap(case.store), await case.generation_in_use()
     if not newest:
         return [ok("no rows were ever swapped")]
+    findings = [*await _find_unfinished(case, newest, generation)]
+    if half := await find_half_swapped(case.store, generation):
+        uris = sorted(half.values())
+        findings.append(
+            warning(
+                f"rows of {counted(len(uris), 'capture')} may be of two decodings, because new files were deleted before each "
+                f"table had them: {', '.join(uris[:_NAMED])}" + ", ..." * (len(uris) > _NAMED),
+                "read them again: `pcaplake ingest --reread FILES`, or for a fleet `pcaplake-spark replace URIS`. Rows of a "
+                "capture that is gone stay as they are",
+            )
+        )
+    return findings or [ok("every table has all swaps of rows")]
+
+
+async def _find_unfinished(case: Case, newest: int, generation: int) -> list[Finding]:
     numbers = await read_swap_numbers(LogStore(case.store, lock_table=case.lock_table), generation)
     recorded = await read_swaps(case.store, range(min(newest, *numbers.values()) + 1, newest + 1))
     swaps = [swap for swap in recorded if swap.generation == generation]
     behind = [table for table, number in numbers.items() if any(swap.number > number for swap in swaps)]
     if not behind:
-        return [ok("every table has all swaps of rows")]
+        return []
     captures = {capture_id for swap in swaps for capture_id in swap.captures}
     return [
         warning(
