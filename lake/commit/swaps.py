@@ -332,12 +332,11 @@ class Swaps:
 
 async def read_unfinished_stages(store: Store, log_store: LogStore, generation: int) -> list[Stage]:
     """The stages of swaps that a table lacks: nobody else knows of their files."""
-    numbers = await read_swap_numbers(
-        log_store, generation
-    )  # before the records: who finishes one meanwhile does no harm
-    if not (newest := await newest_swap(store)):
+    if not await newest_swap(store):
         return []
-    swaps = await read_swaps(store, range(min(numbers.values()) + 1, newest + 1))
+    # before the records: who finishes a swap meanwhile does no harm
+    numbers = await read_swap_numbers(log_store, generation)
+    swaps = await read_swaps(store, range(min(numbers.values()) + 1, await newest_swap(store) + 1))
     return [stage for swap in swaps if swap.generation == generation for stage in swap.stages]
 
 
