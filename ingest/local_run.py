@@ -20,6 +20,7 @@ from pcaplake.ingest.captures.discovery import counts_by_name
 from pcaplake.ingest.captures.range_reader import FetchConfig
 from pcaplake.ingest.captures.reference import ObjectRef, reference_from_capture
 from pcaplake.ingest.captures.source import Sources
+from pcaplake.lake.commit.swap_records import find_half_swapped
 from pcaplake.lake.lake import Lake, LedgerTimeout
 from pcaplake.lake.missing_rows import find_lost_captures
 from pcaplake.lake.records import SIGHTINGS, Capture
@@ -55,6 +56,9 @@ class Tally:
     replaced: list[str] = field(default_factory=list)  # URIs whose other contents were removed
     other_profile: int = 0  # captures that were in the lake, and that another profile or version has decoded
     other_version: int = 0
+    two_decodings: list[str] = field(
+        default_factory=list
+    )  # URIs of such captures whose tables may have rows of two decodings
     reread: int = 0  # captures whose rows were swapped
     not_reread: str = ""  # why none was
     total: int = 0  # captures, and the bytes to read
@@ -176,11 +180,13 @@ class Ingest:
         """
         try:
             decodings = await read_decodings(self._lake.store, self._known)
+            half = await find_half_swapped(self._lake.store, self._lake.generation) if decodings else {}
         except (OSError, Retryable) as error:  # everything is in the tables
             log.warning("it is not known with which profile the captures in the lake were read: %s", error)
             return {}
         outdated = {}
         self.tally.other_profile = self.tally.other_version = 0
+        self.tally.two_decodings = sorted(half[capture_id] for capture_id in half.keys() & decodings.keys())
         for capture_id, decoding in decodings.items():
             known = self._known[capture_id]
             if decoding.outcome != known.outcome:
@@ -195,7 +201,7 @@ class Ingest:
             )
             self.tally.other_profile += differs[0]
             self.tally.other_version += differs[1]
-            if any(differs):
+            if any(differs) or capture_id in half:
                 outdated[capture_id] = decoding
         return outdated
 
@@ -362,6 +368,10 @@ class Ingest:
         self.tally.total += not counts_by_name(ref)
         capture = result.capture
         assert capture is not None
+        # else its rows would be nowhere when it has left
+        if result.outcome is Outcome.ALREADY_STAGED and (why := self._lake.leaving.get(capture.capture_id)):
+            self.tally.failed[ref.uri] = f"this content is being removed from the lake, which waits: {why}"
+            return
         if capture.outcome == QUARANTINED:
             self.tally.bad[ref.uri] = result.reason or EARLIER
         else:

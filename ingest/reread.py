@@ -88,7 +88,7 @@ class Rereader:
         items = await self.lake.find_captures([capture.capture_id for capture in captures])
         # A capture that is staged and not committed has no rows to swap; its stage will add those of the decoding that staged it.
         ready = [item for item in items.values() if item.state == COMMITTED]
-        batches = {item.capture.capture_id: item.batch or 0 for item in ready}
+        bounds = await swaps.find_bounds([item.capture.capture_id for item in ready])
         with ThreadPoolExecutor(self.threads, thread_name_prefix="reread") as pool:
             for start in range(0, len(ready), AT_ONCE):
                 some = [item.capture for item in ready[start : start + AT_ONCE]]
@@ -100,7 +100,7 @@ class Rereader:
                 decoded = [capture for stage in stages for capture in stage.captures]
                 if not decoded:
                     continue  # none of these can be read, but perhaps the next ones
-                await swaps.swap({one.capture_id: batches[one.capture_id] for one in decoded}, stages, since=since)
+                await swaps.swap({one.capture_id: bounds[one.capture_id] for one in decoded}, stages, since=since)
                 self.done += decoded
 
 

@@ -71,6 +71,7 @@ class Lake:
     ) -> None:
         """`reserved`: the generation in which an overwrite stages."""
         self.store, self.log, self.ledger = parts.store, parts.log_store, parts.ledger
+        self.leaving = parts.leaving
         self.lake_config, self.commits = lake_config, lake_config.commits
         self.source = source or NullSource()
         self.runtime = runtime = runtime or Runtime()
@@ -200,10 +201,10 @@ class Lake:
             if current[uri] in committed
         ]
         if items:
-            head = await self._retry_until_timeout(ledger.read_head)
-            # its sightings may be in later batches than the capture
-            captures = {item.capture.capture_id: max(item.batch or 0, head) for item in items}
-            await self._retry_until_timeout(lambda: swaps.swap(captures, since=since))
+            bounds = await self._retry_until_timeout(
+                lambda: swaps.find_bounds([item.capture.capture_id for item in items])
+            )
+            await self._retry_until_timeout(lambda: swaps.swap(bounds, since=since))
         return {item.capture.uri for item in items}
 
     def swaps(self, *, copy: Copy | None = None, runtime: Runtime | None = None) -> Swaps:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pcaplake.common import VERSION
 from pcaplake.common.errors import Fatal, WrongChoice
+from pcaplake.common.plain_text import counted
 from pcaplake.common.runtime import Runtime
 from pcaplake.lake.commit.rebuild_ledger import rebuild_from_manifests
 from pcaplake.lake.commit.swaps import Swaps
@@ -24,6 +26,7 @@ from .ledger_path import ledger_file_path
 from .shared_tables import SharedTables
 from .tables import SCHEMAS, create_tables
 
+log = logging.getLogger(__name__)
 if TYPE_CHECKING:
     from pcaplake.lake.ledger.dynamodb import DynamoLedger
 
@@ -85,6 +88,7 @@ async def open_lake_parts(
             runtime=runtime,
         )
         await create_tables(store, opened, log_store, lake.partition_columns, creation.allowed)
+        leaving = dict[str, str]()
         if isinstance(opened, SqliteLedger):
             swaps = Swaps(
                 store=store,
@@ -95,11 +99,17 @@ async def open_lake_parts(
                 runtime=runtime,
             )
             await swaps.finish()
+            if leaving := swaps.leaving:
+                log.warning(
+                    "%s cannot be removed from every table yet, and will not be read again until then: %s; see `pcaplake doctor`",
+                    counted(len(leaving), "capture"),
+                    next(iter(leaving.values())),
+                )
     except BaseException:
         await opened.close()
         raise
     current = identity.CurrentIdentity(store, lake, opened)
-    return LakeParts(store=store, log_store=log_store, ledger=opened, current=current)
+    return LakeParts(store=store, log_store=log_store, ledger=opened, current=current, leaving=leaving)
 
 
 def _open_dynamodb_ledger(

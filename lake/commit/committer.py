@@ -38,6 +38,7 @@ from .lease import Leadership
 from .manifests import Manifests
 from .progress import Progress
 from .recovery import Recovery
+from .swap_records import LastSwap
 from .table_commits import TableCommits
 
 FLUSH_POLL_SECONDS = 0.02
@@ -105,7 +106,7 @@ class Committer:
         self.stop_timeout: float | None = None
         self.checkpoints = CheckpointScheduler(parts.log_store, lake_config.checkpoint_interval, runtime.meter)
         self._progress = Progress(tables=frozenset(tables))
-        self._manifests = Manifests(parts.store)
+        self._manifests, self._last_swap = Manifests(parts.store), LastSwap(parts.store, parts.ledger)
         self._blocked = BlockedTables(
             parts.log_store,
             describe_loss=partial(describe_loss, self._manifests.load),
@@ -311,12 +312,13 @@ class Committer:
         )
         if tables:
             with self._timed_step("commit.4"):
-                store_now = await self._files.read_store_clock()
+                store_now, swapped = await self._files.read_store_clock(), await self._last_swap.read_transaction()
                 if self._progress.sees_since is None:
                     self._progress.sees_since = store_now
                 # Tables are independent: one that is slow or blocked must not keep new rows from the readers of the others.
                 results = await asyncio.gather(
-                    *(self._table_commits.commit_table(table, store_now) for table in tables), return_exceptions=True
+                    *(self._table_commits.commit_table(table, store_now, swapped) for table in tables),
+                    return_exceptions=True,
                 )
                 for error in results:
                     if error is not None:

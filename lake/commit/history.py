@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from pcaplake.common.plain_text import counted
 from pcaplake.lake.delta.actions import Txn
-from pcaplake.lake.delta.errors import RolledBack, RowsLost, TableBlocked
+from pcaplake.lake.delta.errors import RolledBack, RowsLost, TableBlocked, TransactionConflict
 from pcaplake.lake.delta.log_state import LAKE
 from pcaplake.lake.delta.log_store import LogStore
 from pcaplake.lake.ledger import Ledger
@@ -155,8 +155,24 @@ def opening_version(generation: int) -> int:
 async def accept_removed_rows(log_store: LogStore, table: str, version: int, operation: str = "ACCEPT LOSS") -> None:
     """Record that the rows of a table are as they should be at this version, whatever other programs did before. Idempotent.
 
-    A RESTORE may have brought back rows that a swap had replaced: the swaps of the generation are done again.
+    A RESTORE may have brought back rows that a swap had replaced: the swaps since then are done again, or all swaps of the
+    generation, if it is not known when.
     """
-    last = await log_store.read_transaction(table, SWAPPED)
-    other_txns = [Txn(app_id=SWAPPED, version=last // _SWAPS * _SWAPS)] if last % _SWAPS and last > 0 else []
-    await log_store.record_judged(table, version, operation, other_txns=other_txns)
+    while True:
+        loss = await log_store.known_loss(table)
+        last = await log_store.read_transaction(table, SWAPPED)
+        restored = -1 if loss is None or loss.restored is None else loss.restored.get(SWAPPED, -1)
+        back = max(last // _SWAPS * _SWAPS, min(restored, last))
+        other_txns = [Txn(app_id=SWAPPED, version=back)] if 0 <= back < last else []
+        try:
+            await log_store.record_judged(
+                table,
+                version,
+                operation,
+                other_txns=other_txns,
+                # rule: a table whose swaps are done again has the same generation still
+                expected={SWAPPED: last},
+            )
+        except TransactionConflict:  # a swap or an overwrite came in between
+            continue
+        return

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
 from pcaplake.common.errors import Fatal
 from pcaplake.lake.delta.actions import AddFile, Txn
 from pcaplake.lake.formats import check_format
+from pcaplake.lake.ledger import ForgetsCaptures, Ledger
 from pcaplake.lake.records import Stage
 from pcaplake.lake.store.store import Store
 
@@ -19,7 +20,7 @@ from .history import SWAPPED, opening_version
 
 FOLDER: Final = "_pcaplake/swaps"
 _FORMAT: Final = 1
-_NAME: Final = re.compile(rf"{FOLDER}/(\d{{20}})\.json")
+_NAME: Final = re.compile(rf"{FOLDER}/(\d{{20}})(\.dropped)?\.json")
 _AT_ONCE: Final = 16
 
 
@@ -54,6 +55,17 @@ class RowSwap:
         """The files with new rows for a table."""
         return [add for stage in self.stages for add in stage.adds.get(table, ())]
 
+    def split_adds(self, table: str, captures: Collection[str]) -> tuple[list[AddFile], list[AddFile]]:
+        """The files of a table with new rows of these captures only, and those that may also have rows of others."""
+        whole, shared = list[AddFile](), list[AddFile]()
+        for stage in self.stages:
+            # rule: a swap that is done again leaves out captures that came back
+            if all(capture.capture_id in captures for capture in stage.captures):
+                whole += stage.adds.get(table, ())
+            else:
+                shared += stage.adds.get(table, ())
+        return whole, shared
+
     def schema_of(self, table: str) -> Mapping[str, Any] | None:
         """The Delta struct of these files; None: there are none. All stages are of one version of pcaplake."""
         return next((stage.schemas[table] for stage in self.stages if table in stage.adds), None)
@@ -85,8 +97,13 @@ def _path(number: int) -> str:
 
 async def newest_swap(store: Store) -> int:
     """The number of the newest record; 0: there is none."""
-    names = [_NAME.fullmatch(meta.path) for meta in await store.list(FOLDER)]
-    return max((int(name[1]) for name in names if name), default=0)
+    return (await _list_swaps(store))[0]
+
+
+async def _list_swaps(store: Store) -> tuple[int, set[int]]:
+    """The number of the newest record, and those of the swaps that were given up."""
+    names = [name for meta in await store.list(FOLDER) if (name := _NAME.fullmatch(meta.path))]
+    return max((int(name[1]) for name in names if not name[2]), default=0), {int(name[1]) for name in names if name[2]}
 
 
 async def read_swaps(store: Store, numbers: range) -> list[RowSwap]:
@@ -106,9 +123,9 @@ async def put_swap(store: Store, swap: RowSwap) -> bool:
     return await store.put_if_absent(_path(swap.number), swap.to_json())
 
 
-async def drop_swap(store: Store, number: int) -> None:
-    """Give a swap up: every table that lacks it keeps its rows, whoever comes to it."""
-    await store.put_if_absent(_dropped_path(number), b"{}")
+async def drop_swap(store: Store, number: int, tables: Sequence[str]) -> None:
+    """Give a swap up: every table that lacks it keeps its rows, whoever comes to it. `tables`: these, for people."""
+    await store.put_if_absent(_dropped_path(number), json.dumps({"tables": list(tables)}).encode())
 
 
 async def is_dropped(store: Store, number: int) -> bool:
@@ -127,3 +144,34 @@ async def read_removed_captures(store: Store) -> dict[str, int]:
         for capture_id, batch in swap.captures.items() if swap.removes else ():
             removed[capture_id] = max(batch, removed.get(capture_id, -1))
     return removed
+
+
+async def find_half_swapped(store: Store, generation: int) -> dict[str, str]:
+    """capture_id -> URI, of captures whose rows may be of two decodings: a swap of theirs was given up, and none came later."""
+    newest, dropped = await _list_swaps(store)
+    uris = dict[str, str]()
+    for swap in await read_swaps(store, range(min(dropped), newest + 1)) if dropped else ():
+        known = {capture.capture_id: capture.uri for stage in swap.stages for capture in stage.captures}
+        if swap.number not in dropped:
+            uris = {capture_id: uri for capture_id, uri in uris.items() if capture_id not in swap.captures}
+        # rule: captures of a swap that was given up are read again
+        elif swap.generation == generation:
+            uris |= {capture_id: known.get(capture_id, capture_id) for capture_id in swap.captures}
+    return uris
+
+
+class LastSwap:
+    """The last swap that every table of a lake has, and its ledger."""
+
+    def __init__(self, store: Store, ledger: Ledger) -> None:
+        self._store, self._ledger = store, ledger
+        self._known = (0, -1)  # its number and transaction
+
+    async def read_transaction(self) -> int:
+        """The transaction that each table must have at least; -1: no rows were swapped, or this ledger does not know."""
+        number = await self._ledger.read_last_swap() if isinstance(self._ledger, ForgetsCaptures) else 0
+        if number != self._known[0]:
+            (swap,) = await read_swaps(self._store, range(number, number + 1)) if number else (None,)
+            self._known = (number, -1 if swap is None else swap.txn.version)
+        # rule: a table that lost a swap gets no batch, which may have contents that the swap removed
+        return self._known[1]

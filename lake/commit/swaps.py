@@ -26,9 +26,10 @@ from pcaplake.common.runtime import Runtime
 from pcaplake.lake.config import LakeConfig
 from pcaplake.lake.delta.actions import AddFile
 from pcaplake.lake.delta.commit_content import Swap
-from pcaplake.lake.delta.errors import SchemaConflict, SwapConflict, TableBlocked
+from pcaplake.lake.delta.errors import FileGone, SchemaConflict, SwapConflict, TableBlocked
 from pcaplake.lake.delta.live_files import Snapshot
 from pcaplake.lake.delta.log_store import LogStore
+from pcaplake.lake.delta.schema import to_arrow_schema
 from pcaplake.lake.identity import read_identity
 from pcaplake.lake.ledger import COMMITTED, ForgetsCaptures, Ledger
 from pcaplake.lake.records import SIGHTINGS, Manifest, Stage, manifest_path
@@ -36,7 +37,7 @@ from pcaplake.lake.staging.stage_files import StageFiles
 from pcaplake.lake.store.store import Store
 from pcaplake.parser.schemas import TABLES
 
-from .history import APP_ID, SWAPPED, find_lost_tables, opening_version
+from .history import APP_ID, SWAPPED, accept_removed_rows, find_lost_tables, opening_version
 from .swap_records import RowSwap, drop_swap, is_dropped, newest_swap, put_swap, read_swaps
 
 CAPTURES_LAST: Final = tuple(sorted(TABLES, key="captures".__eq__))
@@ -50,7 +51,11 @@ Copy = Callable[["Copying"], Awaitable[tuple[list[str], list[AddFile]]]]
 
 @dataclass(slots=True, kw_only=True)
 class Swaps:
-    """Swaps rows in one generation of a lake. `copy`: None: in a thread of this process."""
+    """Swaps rows in one generation of a lake. `copy`: None: in a thread of this process.
+
+    `leaving`: captures that a swap removes, and that the last `finish` left in the ledger, with the reason. As long as the ledger
+    has them, their contents would not be read again.
+    """
 
     store: Store
     log_store: LogStore
@@ -59,6 +64,7 @@ class Swaps:
     lake_config: LakeConfig
     runtime: Runtime
     copy: Copy | None = None
+    leaving: dict[str, str] = field(default_factory=dict)
     _numbers: dict[str, int] = field(default_factory=dict)  # table -> the last swap that it has
     _waiting: dict[str, str] = field(default_factory=dict)  # tables that cannot get the next swap now -> why
     _dropped: set[int] = field(default_factory=set)
@@ -66,8 +72,8 @@ class Swaps:
     async def swap(self, captures: Mapping[str, int], stages: Sequence[Stage] = (), *, since: int) -> None:
         """Swap the rows of captures for those of `stages`, or remove the captures from the lake.
 
-        `captures`: capture_id -> the last batch with rows of it; all are committed to every table. `stages`: of these
-        captures, and in no ledger. `since`: what `finish` returned before the captures were chosen.
+        `captures`: what `find_bounds` returned when they were chosen. `stages`: of these captures, and in no ledger. `since`:
+        what `finish` returned before that.
 
         Raises Fatal if a table cannot be written; the next process finishes the swap there. Raises Retryable if nothing was
         changed, or if other programs change the same files in each attempt.
@@ -101,13 +107,15 @@ class Swaps:
     async def finish(self) -> int:
         """Finish all swaps that are recorded -> the number of the last one that every table has, and the ledger.
 
-        A table that lacks a batch or rows waits until it is repaired. Raises Retryable as `swap`, and Fatal if a table cannot
-        get a swap that removes captures: as long as the ledger has these, their contents would not be read again.
+        A table that lacks a batch or rows waits until it is repaired, and one that cannot be written: `leaving` then has the
+        captures that could not be removed. Raises Retryable as `swap`.
         """
         if not (newest := await newest_swap(self.store)):
             return 0
         forgotten = await self.ledger.read_last_swap() if isinstance(self.ledger, ForgetsCaptures) else newest
         self._waiting.clear()
+        self.leaving.clear()
+        await self._put_back_restored_tables()
         self._numbers = await read_swap_numbers(self.log_store, self.generation)
         least = min(forgotten, *self._numbers.values())
         recorded = await read_swaps(self.store, range(least + 1, newest + 1))
@@ -131,24 +139,37 @@ class Swaps:
             if await put_swap(self.store, swap):
                 return swap.number
 
+    async def _put_back_restored_tables(self) -> None:
+        """Another program may have restored a table to where it lacks swaps, and no batch: then it gets them again."""
+        for table in CAPTURES_LAST:
+            try:
+                version = await self.log_store.read_version(table)
+                loss = await self.log_store.known_loss(table)
+            except TableBlocked:
+                continue  # it waits for its repair
+            # rule: a table that was restored to before a swap gets the swap again
+            if loss is not None and not loss.batches and loss.restored is not None:
+                await accept_removed_rows(self.log_store, table, version, "RESTORED")
+                log.warning(
+                    "another program restored table %s: rows that were replaced or removed since then go again",
+                    table,
+                )
+
     async def _finish_swap(self, swap: RowSwap, lost: dict[str, str], *, forget: bool) -> None:
-        batches = await self._find_batches(swap.captures)
-        ids = set(swap.captures)
-        for capture_id, until in swap.captures.items():
-            now = batches.get(capture_id, -1)
-            # a content that came back later stays
-            if now is None or now > until:
-                ids.discard(capture_id)
+        batches = await self._find_batches(swap.captures) if swap.removes and forget else {}
+        # a content that came back later stays
+        ids = {
+            capture_id
+            for capture_id, until in swap.captures.items()
+            if (now := batches.get(capture_id, -1)) is not None and now <= until
+        }
         behind = [table for table in CAPTURES_LAST if self._numbers[table] < swap.number]
-        if swap.stages and not behind:
-            return
         files = [f"{table}/{add.path}" for table in behind for add in swap.adds_of(table)]
-        missing = await StageFiles(self.store).find_missing(files)
         # rule: rows are removed only if all new ones are there
-        if swap.stages and (missing or len(ids) < len(swap.captures)):
-            await drop_swap(self.store, swap.number)
+        if swap.stages and await StageFiles(self.store).find_missing(files):
+            await drop_swap(self.store, swap.number, behind)
             log.warning(
-                "the new rows of %s are gone, so the old ones stay in %s: read these captures again",
+                "the new rows of %s are gone, so the old ones stay in %s: `pcaplake doctor` names the captures to read again",
                 counted(len(swap.captures), "capture"),
                 ", ".join(behind),
             )
@@ -164,23 +185,19 @@ class Swaps:
                     lost.setdefault(table, lost[first])
             # rule: a table gets swaps in order
             if table not in self._waiting:
-                await self._try_swap(table, swap, ids, lost)
-            if table in self._waiting and table not in lost and swap.removes:
-                raise Fatal(
-                    f"{table}: the rows of {counted(len(ids), 'replaced capture')} cannot be removed: {self._waiting[table]}. "
-                    "Nothing is ingested until they are removed: see `pcaplake doctor`"
-                )
+                await self._try_swap(table, swap, lost)
             self.runtime.step(f"after swap {table}")
-        if (
-            forget
-            and swap.removes
-            # else a content that comes back would be in a table twice
-            and min(self._numbers.values()) >= swap.number
-        ):
+        if not swap.removes or not forget:
+            return
+        # else a content that comes back would be in a table twice
+        if min(self._numbers.values()) >= swap.number:
             assert isinstance(self.ledger, ForgetsCaptures)
             await self.ledger.forget_captures(self.generation, sorted(ids), last_swap=swap.number)
+        else:
+            why = "; ".join(f"table {table}: {reason}" for table, reason in self._waiting.items())
+            self.leaving |= dict.fromkeys(ids, why)
 
-    async def _try_swap(self, table: str, swap: RowSwap, ids: Collection[str], lost: Mapping[str, str]) -> None:
+    async def _try_swap(self, table: str, swap: RowSwap, lost: Mapping[str, str]) -> None:
         """Swap the rows in one table, or note why it waits. Raises Retryable if others change the same files each time."""
         # it may be put back to a version that has the rows; but rows that another program removed are brought back in this way
         if table in lost and (swap.removes or await self.log_store.known_loss(table) is None):
@@ -188,7 +205,7 @@ class Swaps:
             return
         for _ in ROW_SWAP.rounds:
             try:
-                await self._attempt_swap(table, swap, ids)
+                await self._attempt_swap(table, swap)
             except SwapConflict as error:
                 conflict = error
                 log.info("%s; reading the table again", conflict)
@@ -198,9 +215,12 @@ class Swaps:
             else:
                 self._numbers[table] = swap.number
                 return
+        if isinstance(conflict, FileGone):
+            self._waiting[table] = str(conflict)
+            return
         raise Retryable(f"{table}: other programs changed the same files in each attempt: {conflict}") from conflict
 
-    async def _attempt_swap(self, table: str, swap: RowSwap, ids: Collection[str]) -> None:
+    async def _attempt_swap(self, table: str, swap: RowSwap) -> None:
         snapshot = await self.log_store.read_snapshot(table)
         # rule: a table has each swap once
         if snapshot is not None and snapshot.txns.get(SWAPPED, -1) >= swap.txn.version:
@@ -212,14 +232,18 @@ class Swaps:
             return
         if max(snapshot.txns.get(SWAPPED, 0) - opening_version(self.generation), 0) < self._numbers[table]:
             raise SwapConflict(f"{table} was restored meanwhile")  # it needs earlier swaps first
-        if swap.removes:
-            ids = await self._find_old_rows(swap, snapshot)
-        own = [add.path for add in adds if add.path in snapshot.files.live]  # a table that was restored may have them
+        ids, own = await self._find_old_rows(swap, snapshot), list[str]()
         changes = swap.number not in self._dropped and (swap.removes or table != SIGHTINGS)
         if changes:
+            adds, shared = swap.split_adds(table, ids)
+            own = [
+                add.path for add in adds if add.path in snapshot.files.live
+            ]  # a table that was restored may have them
             removed, kept = await self._copy_other_rows(table, snapshot, ids)
             removed = [path for path in removed if path not in own]
             adds = [*(add for add in adds if add.path not in own), *kept]
+            if shared:
+                adds += await self._copy_new_rows(table, swap, shared, ids)
         self.runtime.step(f"before swap {table}")
         if not changes or not (removed or adds):
             await self.log_store.commit_transaction(table, swap.txn, "REPLACED")
@@ -265,13 +289,33 @@ class Swaps:
         require_live(table, snapshot, removed)
         return removed, kept
 
+    async def _copy_new_rows(
+        self, table: str, swap: RowSwap, adds: Sequence[AddFile], ids: Collection[str]
+    ) -> list[AddFile]:
+        """New files with the rows of these captures in files of a swap."""
+        from . import copy_rows
+
+        struct = swap.schema_of(table)
+        assert struct is not None, "the table has files of the swap"
+        new = copy_rows.NewFiles(table=table, adds=adds, schema=to_arrow_schema(struct))
+        return await asyncio.to_thread(new.copy, self.store, ids, self.lake_config, self.runtime)
+
+    async def find_bounds(self, capture_ids: Collection[str]) -> dict[str, int]:
+        """capture_id -> the batch up to which its rows are those of now: for `swap`. All are committed to every table.
+
+        A content that is removed and comes back later is in a later batch. Rows of its sightings may be in batches up to head.
+        """
+        head, batches = await self.ledger.read_head(), await self._find_batches(capture_ids)
+        return {capture_id: max(batches.get(capture_id) or 0, head) for capture_id in capture_ids}
+
     async def _find_batches(self, capture_ids: Collection[str]) -> dict[str, int | None]:
         """capture_id -> its last batch, by the ledger and the manifests; None: it waits for one.
 
         Batches above head count, too: a rebuilt ledger has many, and one that is an older copy does not know them.
         """
         items = await self.ledger.get_capture_items(self.generation, capture_ids)
-        stages = await self.ledger.get_stage_items(self.generation, {item.stage_id for item in items.values()})
+        without = {item.stage_id for item in items.values() if item.batch is None}
+        stages = await self.ledger.get_stage_items(self.generation, without) if without else {}
         batches = dict[str, int | None]()
         for capture_id, item in items.items():
             stage = stages.get(item.stage_id)
@@ -284,6 +328,16 @@ class Swaps:
                 batches |= {one.capture_id: number for one in stage_of_batch.captures if one.capture_id in capture_ids}
             number += 1
         return batches
+
+
+async def read_unfinished_stages(store: Store, log_store: LogStore, generation: int) -> list[Stage]:
+    """The stages of swaps that a table lacks: nobody else knows of their files."""
+    if not await newest_swap(store):
+        return []
+    # before the records: who finishes a swap meanwhile does no harm
+    numbers = await read_swap_numbers(log_store, generation)
+    swaps = await read_swaps(store, range(min(numbers.values()) + 1, await newest_swap(store) + 1))
+    return [stage for swap in swaps if swap.generation == generation for stage in swap.stages]
 
 
 def _missing(table: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 
@@ -9,9 +10,10 @@ import pyarrow as pa
 
 from pcaplake.lake.config import table_partition_columns
 from pcaplake.lake.delta.actions import AddFile, Txn
-from pcaplake.lake.delta.errors import RolledBack, RowsLost, SchemaConflict, TableBlocked
+from pcaplake.lake.delta.errors import RolledBack, RowsLost, SchemaConflict, TableBlocked, TransactionLost
 from pcaplake.lake.lake_parts import LakeParts
 from pcaplake.lake.records import Manifest
+from pcaplake.parser.schemas import TABLES
 
 from .blocked_tables import BlockedTables
 from .capture_source import FilesMissing
@@ -20,6 +22,12 @@ from .committable_files import CommittableFiles
 from .history import APP_ID, SWAPPED, opening_version
 from .manifests import Manifests
 from .progress import Progress
+
+LOST_SWAP = (
+    "its log was replaced by an older copy, so it has rows that were replaced or removed since. Run `pcaplake ingest` again, or "
+    "for a fleet `pcaplake-spark replace`: both first bring it up to date"
+)
+log = logging.getLogger(__name__)
 
 
 class TableCommits:
@@ -41,8 +49,11 @@ class TableCommits:
         self._manifests, self._committable, self._checkpoints = manifests, committable, checkpoints
         self._progress, self._blocked, self._schemas, self._timed_step = progress, blocked, schemas, timed_step
 
-    async def commit_table(self, table: str, now: int) -> None:
-        """Commit each batch that a table lacks, in order. A table that is blocked stops only itself."""
+    async def commit_table(self, table: str, now: int, swapped: int) -> None:
+        """Commit each batch that a table lacks, in order. A table that is blocked stops only itself.
+
+        `now`: the store's time, epoch ms. `swapped`: the transaction of the last swap of rows that every table had.
+        """
         try:
             # Somebody may have restored the table since it was blocked, so what it has is read again and not taken from memory.
             if table in self._blocked.reasons or table in self._progress.tables_behind_head:
@@ -51,12 +62,16 @@ class TableCommits:
             for batch, touched in sorted(self._progress.open.items()):
                 if table in touched and batch > self._progress.done.get(table, -1):
                     with self._timed_step(f"commit.4 {table}"):
-                        await self._commit_batch_to_table(table, await self._manifests.require(batch), now)
+                        await self._commit_batch_to_table(table, await self._manifests.require(batch), now, swapped)
                     self._progress.done[table] = batch
             if table in self._blocked.reasons and (loss := await self._log.known_loss(table)) is not None:
                 raise loss  # the table may have had these batches before
         except RowsLost as loss:
             await self._blocked.block_for_loss(table, loss)
+            self._blocked.delay_retry(table)
+        except TransactionLost as error:
+            log.debug("%s", error)
+            self._blocked.block(table, LOST_SWAP)
             self._blocked.delay_retry(table)
         except (TableBlocked, SchemaConflict, FilesMissing, RolledBack) as error:
             if isinstance(error, FilesMissing):  # the log store counts the others
@@ -95,7 +110,7 @@ class TableCommits:
                 return batch
         return None
 
-    async def _commit_batch_to_table(self, table: str, manifest: Manifest, now: int) -> None:
+    async def _commit_batch_to_table(self, table: str, manifest: Manifest, now: int, swapped: int) -> None:
         adds: list[AddFile] = []
         for stage in manifest.stages:
             adds += await self._committable.find_committable_files(stage, table, now, opens=manifest.opens)
@@ -105,7 +120,9 @@ class TableCommits:
             return  # the batch has no rows for it, and it was never created
         # The log store refuses a table whose `txn` is lower than it is known to have been: it was restored to an older version.
         # A batch that opens a generation replaces every row, so it does not matter to it.
-        after = -1 if manifest.opens else self._progress.least.get(table, -1)
+        least = {} if manifest.opens else {APP_ID: self._progress.least.get(table, -1)}
+        if least and table in TABLES:
+            least[SWAPPED] = swapped
         commit = await self._log.commit(
             table,
             adds,
@@ -113,7 +130,7 @@ class TableCommits:
             other_txns=[Txn(app_id=SWAPPED, version=opening_version(manifest.generation))] if manifest.opens else [],
             schema=schema,
             overwrite=manifest.opens,
-            after=after,
+            least=least,
         )
         self._progress.least[table] = manifest.batch
         self._checkpoints.note_commit(table, commit.version)

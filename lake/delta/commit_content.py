@@ -16,7 +16,7 @@ import pyarrow as pa
 from pcaplake.lake.parquet.statistics import count_nulls_of_absent_columns, select_indexed_columns
 
 from .actions import Action, AddFile, CommitInfo, Metadata, Protocol, RemoveFile, StagedFile, Txn, serialize_actions
-from .errors import Hidden, TableBlocked
+from .errors import Hidden, RolledBack, TableBlocked, TransactionLost
 from .file_checks import check_files
 from .live_files import Snapshot
 from .log_state import LogState
@@ -61,7 +61,7 @@ class CommitRequest:
     overwrite: bool = False
     replace_schema: bool = False
     operation: str = "WRITE"
-    after: int = -1
+    least: Mapping[str, int] = field(default_factory=dict)
     expected: Mapping[str, int] = field(default_factory=dict)
     other_txns: Sequence[Txn] = ()
     judged: int | None = None
@@ -201,3 +201,17 @@ def find_committed(request: CommitRequest, state: LogState, unresolved: dict[str
     for txn_id in [txn_id for txn_id, version in unresolved.items() if version <= state.version]:
         del unresolved[txn_id]
     return None
+
+
+def require_transactions(request: CommitRequest, state: LogState) -> None:
+    """Raise RolledBack or TransactionLost if the table lacks a transaction, as `LogStore.commit` says."""
+    for app_id, version in request.least.items() if request.txn is not None else ():
+        last = state.txns.get(app_id, -1)
+        if last >= version or request.txn is None:
+            continue
+        if app_id == request.txn.app_id:
+            raise RolledBack(request.table, version, last, state.version)
+        if request.txn.app_id in state.txns:
+            raise TransactionLost(
+                f"{request.table}: the last transaction of {app_id} was {version}, and its log says {last}"
+            )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from pcaplake.common.errors import OutcomeUnknown, PcaplakeError, Retryable
 
 
@@ -14,15 +16,18 @@ class TableBlocked(Retryable):
 
 
 class RowsLost(TableBlocked):
-    """Another program has removed rows of a table, for example by RESTORE. `batches`: those whose rows are gone, at most."""
+    """Another program has removed rows of a table, for example by RESTORE. `batches`: those whose rows are gone, at most.
 
-    def __init__(self, table: str, what: str, batches: range) -> None:
+    `restored`: the transactions of the version that the table was put back to; None: it was changed in another way.
+    """
+
+    def __init__(self, table: str, what: str, batches: range, restored: Mapping[str, int] | None = None) -> None:
         super().__init__(
             f"{table}: {what}. Nothing is written to it until the rows are back or given up: RESTORE the table to the version "
             "before; or read the captures again with `pcaplake ingest --reread` or `pcaplake-spark replace`; or accept the loss "
             f"with `pcaplake doctor --repair --accept-loss {table}`. `pcaplake doctor` counts the rows of each capture"
         )
-        self.batches = batches
+        self.batches, self.restored = batches, restored
 
 
 class SchemaConflict(Retryable):
@@ -41,8 +46,16 @@ class SwapConflict(Retryable):
     """Another writer changed what a swap of files was made from. Nothing was committed: read the table again, or stop."""
 
 
+class FileGone(SwapConflict):
+    """A file that was live when a swap was made does not exist any more."""
+
+
 class TransactionConflict(Retryable):
     """The log of a table has other transactions than the commit expects. Nothing was committed: read them again, or stop."""
+
+
+class TransactionLost(TableBlocked):
+    """The log of a table lacks a transaction of another application that it had: it is an older copy."""
 
 
 class RolledBack(Retryable):

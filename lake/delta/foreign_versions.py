@@ -79,14 +79,18 @@ class ForeignVersion:
 class Loss:
     """A version that took out rows. `rows`: how many more than it added, None if unknown.
 
-    `batches`: those whose rows are gone or changed, at most.
+    `batches`: those whose rows are gone or changed, at most. `restored`: the transactions of the version to which a RESTORE
+    put the table back; None: it is no RESTORE, or not all of what had happened before that version is known.
     """
 
     cause: ForeignVersion
     rows: int | None
     batches: range
+    restored: Mapping[str, int] | None = None
 
     def describe(self) -> str:
+        if not self.batches:
+            return f"{self.cause.describe()}, brought back rows that were replaced since"
         first, last = self.batches.start, self.batches.stop - 1
         batches = f"batch {first}" if first == last else f"the batches {first} to {last}"
         if self.rows is not None and self.rows <= 0:
@@ -110,7 +114,17 @@ class Judgement:
         if not self.losses:
             return None
         batches = range(min(loss.batches.start for loss in self.losses), max(loss.batches.stop for loss in self.losses))
-        return RowsLost(table, "; ".join(loss.describe() for loss in self.losses), batches)
+        return RowsLost(table, "; ".join(loss.describe() for loss in self.losses), batches, self._find_restored())
+
+    def _find_restored(self) -> dict[str, int] | None:
+        """What the table certainly has of each application, after several losses; None: that is not known."""
+        restored = dict[str, int]()
+        for number, loss in enumerate(self.losses):
+            if loss.restored is None:
+                return None
+            had = loss.restored
+            restored = {app: min(restored.get(app, had[app]), had[app]) for app in had if not number or app in restored}
+        return restored
 
 
 def parse_foreign_version(version: int, data: bytes) -> ForeignVersion | None:
@@ -233,9 +247,12 @@ class _Judge:
             raise Retryable(f"the log of {self._table} was cleaned up while it was read")
         # rule: a table that is restored has the losses of the version that it is restored to
         losses = await self.find_losses(had)
+        unjudged = _is_partly_unjudged(had)
         # rule: a batch that was committed after the version that a table is restored to is lost
-        if _own_transactions(had) != _own_transactions(before) or _is_partly_unjudged(had):
-            losses = (*losses, Loss(cause=foreign, rows=rows, batches=range(had.txns.get(LAKE, -1) + 1, last + 1)))
+        if _own_transactions(had) != _own_transactions(before) or unjudged:
+            lost = range(had.txns.get(LAKE, -1) + 1, last + 1)
+            restored = None if unjudged else dict(had.txns)
+            losses = (*losses, Loss(cause=foreign, rows=rows, batches=lost, restored=restored))
         return losses
 
     async def _find_target(self, foreign: ForeignVersion, data: bytes, before: LiveFiles) -> int | None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Awaitable, Mapping, Sequence
+from types import MappingProxyType
 
 import pyarrow as pa
 
@@ -33,8 +34,9 @@ from .commit_content import (
     build_create_table_commit,
     build_write_commit,
     find_committed,
+    require_transactions,
 )
-from .errors import RolledBack, SchemaConflict, SwapConflict, TableBlocked, TransactionConflict
+from .errors import SchemaConflict, SwapConflict, TableBlocked, TransactionConflict
 from .file_checks import check_live_paths, check_transactions
 from .file_contents import verify_file_contents
 from .foreign_versions import JUDGED, UNJUDGED
@@ -113,32 +115,38 @@ class LogStore(LogReader):
         schema: pa.Schema | Struct | None = None,
         partition_columns: Sequence[str] | None = None,
         overwrite: bool = False,
-        after: int = -1,
+        least: Mapping[str, int] = MappingProxyType({}),
         other_txns: Sequence[Txn] = (),
     ) -> Commit:
         """Add files to a table, in one version.
 
         `txn`: makes the commit idempotent; a repeated call with this version or a lower one changes nothing. `schema`: of
         the files; columns that the table lacks are added, nullable, and a missing table is created, partitioned by
-        `partition_columns` or else as the first file. `overwrite`: the same version removes all live files. `after`: a
-        transaction of the same application that the table must have. `other_txns`: transactions of other applications,
-        written in the same version and not checked.
+        `partition_columns` or else as the first file. `overwrite`: the same version removes all live files. `least`:
+        transactions that the table must have at least, by application; those of other applications than `txn` only if it has
+        one of this. `other_txns`: transactions of other applications, written in the same version and not checked.
 
         Raises InvalidFile for a file that no reader could use, with the field to correct, ValueError for such a `txn`;
-        TableBlocked, SchemaConflict; RolledBack when the table no longer has `after`; Retryable when `commit_timeout`
-        is over and nothing was committed; OutcomeUnknown when it may have been committed, as after a cancellation: call
-        again with the same `txn`.
+        TableBlocked, SchemaConflict; RolledBack when the table no longer has the transaction of this application, and
+        TransactionLost for another one; Retryable when `commit_timeout` is over and nothing was committed; OutcomeUnknown when
+        it may have been committed, as after a cancellation: call again with the same `txn`.
         """
         struct = None if schema is None else as_struct(table, schema)
         if not adds and txn is None and struct is None and not overwrite:
             raise ValueError(f"{table}: nothing to commit")
         request = CommitRequest(
-            table=table, adds=adds, txn=txn, struct=struct, overwrite=overwrite, after=after, other_txns=other_txns
+            table=table,
+            adds=adds,
+            txn=txn,
+            struct=struct,
+            overwrite=overwrite,
+            least=least,
+            other_txns=other_txns,
         )
         state = self._cache_of_table(table).state
         if (
             struct is not None
-            and after < 0
+            and (txn is None or least.get(txn.app_id, -1) < 0)
             and (state is None or state.version < 0)
             and await self.read_version(table) < 0
         ):
@@ -198,14 +206,20 @@ class LogStore(LogReader):
         return await self._commit_request(CommitRequest(table=table, txn=txn, operation=operation))
 
     async def record_judged(
-        self, table: str, version: int, operation: str, *, other_txns: Sequence[Txn] = ()
+        self,
+        table: str,
+        version: int,
+        operation: str,
+        *,
+        other_txns: Sequence[Txn] = (),
+        expected: Mapping[str, int] = MappingProxyType({}),
     ) -> Commit:
         """Record that the rows of a table are as they should be at a version, whatever other programs did up to it.
 
-        Raises as `commit`.
+        Raises as `commit`, and TransactionConflict as `commit_expecting`.
         """
         return await self._commit_request(
-            CommitRequest(table=table, judged=version, other_txns=other_txns, operation=operation)
+            CommitRequest(table=table, judged=version, other_txns=other_txns, expected=expected, operation=operation)
         )
 
     async def read_snapshot(self, table: str) -> Snapshot | None:
@@ -297,8 +311,7 @@ class LogStore(LogReader):
         state = await self._update_state(cache) if fresh or cache.state is None else cache.state
         if done := find_committed(request, state, unresolved):
             return done
-        if txn is not None and (last := state.txns.get(txn.app_id, -1)) < request.after:
-            raise RolledBack(table, request.after, last, state.version)
+        require_transactions(request, state)
         for app_id, version in request.expected.items():
             if (last := state.txns.get(app_id, -1)) != version:
                 raise TransactionConflict(f"{table}: the last transaction of {app_id} is {last}, not {version}")

@@ -71,4 +71,4 @@ def _do_part(open_tools: Broadcast[Callable[[], Any]], part: Part[Any]) -> Any:
     except Fatal as error:
         return Fatal(str(error))
     except SwapConflict as error:
-        return SwapConflict(str(error))
+        return type(error)(str(error))

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from pcaplake.common import VERSION
 from pcaplake.common.errors import Fatal
 from pcaplake.ingest.captures.source import Sources
+from pcaplake.lake.commit.swap_records import find_half_swapped
 from pcaplake.lake.identity import local_file_uri
 from pcaplake.lake.ledger import COMMITTED
 from pcaplake.lake.records import Capture
@@ -121,7 +122,8 @@ def choose_captures(
             candidates.append((capture, route))
             if row is not None and row.decoder_version == VERSION and route.profile.is_recorded_as(row.profile):
                 same.add(capture.capture_id)
-    done = set() if force else same
+    half = driver.run_coroutine(find_half_swapped(driver.lakes[inside].store, driver.lakes[inside].generation))
+    done = set() if force else same - half.keys()
     done -= _find_incomplete(spark, lake, done)
     chosen.done = len(done)
     for capture, route in candidates:

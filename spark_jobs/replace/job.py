@@ -30,7 +30,6 @@ from pcaplake.ingest.reread import AT_ONCE
 from pcaplake.lake.commit.copy_rows import Copying
 from pcaplake.lake.delta.actions import AddFile
 from pcaplake.lake.identity import read_identity
-from pcaplake.lake.lake import Lake
 from pcaplake.lake.records import Stage
 from pcaplake.lake.store.store import Store
 from pcaplake.spark_jobs.backfill.driver import open_driver
@@ -137,6 +136,7 @@ def run(
         replaced = 0
         for start in range(0, len(chosen.wanted), options.at_once):
             part = chosen.wanted[start : start + options.at_once]
+            bounds = driver.run_coroutine(swaps.find_bounds([one.capture.capture_id for one in part]))
             stages = list[Stage]()
             for decoded in driver.run_coroutine(_decode_on_executors(executors, part)):
                 stages += map(Stage.from_json, decoded.stages)
@@ -146,8 +146,7 @@ def run(
                     say(f"not replaced: {uri}: {problem}")
             ids = [capture.capture_id for stage in stages for capture in stage.captures]
             if ids:
-                batches = driver.run_coroutine(_find_batches(opened, ids))
-                driver.run_coroutine(swaps.swap(batches, stages, since=since))
+                driver.run_coroutine(swaps.swap({one: bounds[one] for one in ids}, stages, since=since))
                 replaced += len(ids)
                 for stage in stages:
                     for table, adds in stage.adds.items():
@@ -180,11 +179,6 @@ async def _copy_on_executors(executors: Executors, store: Store, copying: Copyin
     count = min(len(paths), executors.cores)
     done = await executors.do([CopyFiles(copying=copying, paths=paths[number::count]) for number in range(count)])
     return [path for removed, _ in done for path in removed], [add for _, kept in done for add in kept]
-
-
-async def _find_batches(lake: Lake, capture_ids: Sequence[str]) -> dict[str, int]:
-    items = await lake.find_captures(capture_ids)
-    return {capture_id: items[capture_id].batch or 0 for capture_id in capture_ids}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from pcaplake.ingest.rebuild_files import _require_same_reading
+from pcaplake.lake.commit.history import accept_removed_rows
 from pcaplake.lake.delta.checkpoint_repair import read_checkpoint_state
 from pcaplake.lake.identity import refuse_deleted_lake
 from pcaplake.lake.store.object_store import ObjectStore
@@ -22,6 +23,9 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
     ),
     "another profile rebuilds files": Mutant(
         _require_same_reading, "files are rebuilt by the profile and the version that read them", DROP
+    ),
+    "swaps of a generation that was overwritten begin again": Mutant(
+        accept_removed_rows, "a table whose swaps are done again has the same generation still", DROP
     ),
     "a list begins where the service likes": Mutant(
         ObjectStore.list, "a list begins behind the name that was asked for", Becomes("")

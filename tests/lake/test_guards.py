@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import obstore
 import pyarrow.parquet as pq
@@ -15,7 +15,10 @@ from pcaplake.common.errors import Fatal, WrongChoice
 from pcaplake.ingest.pipeline import Reader
 from pcaplake.ingest.rebuild_files import _require_same_reading
 from pcaplake.lake.commit.capture_source import ReadDifferently
+from pcaplake.lake.commit.history import SWAPPED, accept_removed_rows, opening_version
+from pcaplake.lake.delta.actions import Txn
 from pcaplake.lake.delta.checkpoint_repair import read_checkpoint_state
+from pcaplake.lake.delta.commit_content import Commit
 from pcaplake.lake.delta.log_store import LogStore
 from pcaplake.lake.identity import refuse_deleted_lake
 from pcaplake.lake.ledger import Ledger
@@ -81,11 +84,30 @@ async def a_checkpoint_that_lost_its_files(folder: Path, _: pytest.MonkeyPatch) 
     assert list((await read_checkpoint_state(store, "t")).unreadable.values()) != []
 
 
+async def an_overwrite_while_swaps_begin_again(folder: Path, _: pytest.MonkeyPatch) -> None:
+    log = LogStore(store := Store.open(folder))
+    await log.create("t", SCHEMA, partition_columns=["date"])
+    await log.commit("t", [], txn=txn(0), other_txns=[Txn(app_id=SWAPPED, version=opening_version(0) + 3)])
+
+    class Slow(LogStore):
+        async def record_judged(self, *given: Any, **named: Any) -> Commit:
+            if not overwritten:
+                overwritten.append(True)
+                await log.commit_transaction("t", Txn(app_id=SWAPPED, version=opening_version(1)), "WRITE")
+            return await super().record_judged(*given, **named)
+
+    overwritten = list[bool]()
+    await accept_removed_rows(Slow(store), "t", 0)
+    assert overwritten
+    assert await LogStore(store).read_transaction("t", SWAPPED) == opening_version(1)
+
+
 SCENES: Mapping[str, Scene] = {
     "a folder has two spellings": a_folder_with_an_escape,
     "a URI has two spellings": a_uri_with_a_fragment,
     "a lake that was deleted begins again": a_ledger_without_its_lake,
     "another profile rebuilds files": a_stage_of_another_profile,
+    "swaps of a generation that was overwritten begin again": an_overwrite_while_swaps_begin_again,
     "a list begins where the service likes": a_service_that_ignores_where_to_begin,
     "an empty checkpoint is believed": a_checkpoint_that_lost_its_files,
 }

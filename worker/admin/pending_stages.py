@@ -8,8 +8,10 @@ from __future__ import annotations
 from pcaplake.common.errors import Fatal
 from pcaplake.common.plain_text import counted
 from pcaplake.lake.commit.history import read_last_batches
+from pcaplake.lake.commit.swaps import read_unfinished_stages
 from pcaplake.lake.delta.errors import TableBlocked
 from pcaplake.lake.delta.foreign_versions import judge
+from pcaplake.lake.delta.log_store import LogStore
 from pcaplake.lake.identity import rolled_back_message
 from pcaplake.lake.ledger import StageItem
 from pcaplake.lake.records import Stage
@@ -17,7 +19,8 @@ from pcaplake.worker.admin.case import EVERYTHING, Case, iterate_manifests, list
 
 
 async def find_uncommitted_stages(case: Case) -> dict[str, Stage]:
-    """Every stage that is pending, held, or in a batch above head (which a blocked table may lack), by its id.
+    """Every stage that is pending, held, or in a batch above head (which a blocked table may lack), and those of swaps of
+    rows that a table lacks, by its id.
 
     Head is read first: a stage that advances meanwhile is found at its next place, or is in every table of a log that is
     read later. So read the logs after you call this. Raises Fatal if the stages cannot be known: no lake, another lake's
@@ -54,7 +57,8 @@ async def find_uncommitted_stages(case: Case) -> dict[str, Stage]:
     }
     async for _, manifest in iterate_manifests(case.store, await list_batches_from(case.store, head + 1)):
         stages_by_id |= {stage.stage_id: stage for stage in (() if manifest is None else manifest.stages)}
-    return stages_by_id
+    unfinished = await read_unfinished_stages(case.store, LogStore(case.store), in_use)
+    return stages_by_id | {stage.stage_id: stage for stage in unfinished}
 
 
 async def find_tables_to_leave_alone(case: Case) -> dict[str, str]:

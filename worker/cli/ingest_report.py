@@ -36,6 +36,7 @@ def tally_as_dict(tally: Tally, seconds: float, cpu_seconds: float) -> dict[str,
         "replaced": len(tally.replaced),
         "other_profile": tally.other_profile,
         "other_version": tally.other_version,
+        "two_decodings": len(tally.two_decodings),
         "reread": tally.reread,
         "packets": tally.packets,
         "rows": {name: rows[name] for name in TABLES},
@@ -99,9 +100,11 @@ def say_which_decodings_differ(tally: Tally) -> None:
     ):
         if count:
             screen.say(f"{count:,} of the captures that are already ingested {what}")
+    for uri in tally.two_decodings:
+        screen.say(f"rows of two decodings, because replacing them was given up: {uri}")
     if tally.not_reread:
         screen.say(f"nothing was read again: {tally.not_reread}")
-    elif tally.other_profile or tally.other_version:
+    elif tally.other_profile or tally.other_version or tally.two_decodings:
         screen.say("their rows stay as they are; to read them again, run this command again with --reread")
 
 

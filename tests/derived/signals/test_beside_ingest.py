@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections import Counter
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
@@ -66,7 +69,7 @@ def test_a_changed_capture_and_another_profile(files: Files) -> None:
     (files.folder / "in" / "0.pcap").write_bytes(can_capture(7, 0))
     files.ingest("--replace-changed")
     frames = "rows of can_frames changed on 1 day since their signals were decoded"
-    assert files.outdated() == [frames]
+    assert files.outdated() == [frames, "1 new file of can_frames"]
     files.check()
     profile = files.folder / "profile.yaml"
     profile.write_text("vehicle_id: '(?P<vehicle_id>[0-9])[.]pcap'\n")
@@ -82,4 +85,34 @@ def test_a_changed_capture_and_another_profile(files: Files) -> None:
 def test_a_table_of_signals_that_was_restored_or_dropped(files: Files) -> None:
     DeltaTable(files.lake / "signals").restore(0)
     assert files.outdated() == ["another program changed rows of signals"]
+    files.check()
+
+
+def test_rows_that_no_run_would_mend(files: Files) -> None:
+    """A program says that it has only moved rows, and they are of no frame."""
+    table = DeltaTable(files.lake / "signals")
+    (add, *_) = pa.table(table.get_add_actions(flatten=False)).to_pylist()
+    path = files.lake / "signals" / add["path"]
+    rows = pq.ParquetFile(path).read()
+    strangers = pa.array(["f" * 32] * len(rows), rows.schema.field("capture_id").type)
+    rows = rows.set_column(rows.schema.get_field_index("capture_id"), rows.schema.field("capture_id"), strangers)
+    pq.write_table(rows, stray := path.with_name("stray.parquet"))
+    action = {
+        "path": f"{Path(add['path']).parent}/stray.parquet",
+        "size": stray.stat().st_size,
+        "partitionValues": {name: str(value) for name, value in add["partition"].items()},
+        "modificationTime": 0,
+        "dataChange": False,
+        "stats": json.dumps({"numRecords": len(rows)}),
+    }
+    version = files.lake / "signals" / "_delta_log" / f"{table.version() + 1:020d}.json"
+    version.write_text(json.dumps({"add": action}))
+    files.signals()
+    (finding,) = [
+        one for one in json.loads(files.run("doctor", "--json", code=1))["findings"] if one["level"] == "error"
+    ]
+    day = add["partition"]["date"]
+    assert f"rows of frames that are not there, of 1 capture: {'f' * 32} on {day}" in finding["what"]
+    assert "delete the folder of the table" in finding["do"]
+    shutil.rmtree(files.lake / "signals")
     files.check()

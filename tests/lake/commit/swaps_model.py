@@ -1,31 +1,39 @@
 """Random histories of swaps: processes that swap or remove captures, are killed, help each other, or stand still meanwhile.
 
-Between two steps of one process others run to their end. Files are VACUUMed, versions of tables are lost, and contents come
-back. In the end each table must have the rows that the order of the records says, each once. Rows are of a dict, not of
-Parquet: what is copied is not the question here.
+Between two steps of one process others run to their end. Files are VACUUMed, versions of tables are lost, another program
+restores tables, the doctor has all swaps of a table done again, and contents come back, also by processes that opened the lake
+before any of this. In the end each table must have the rows that the order of the records says, each once. Rows are of a dict,
+not of Parquet: what is copied is not the question here.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 from collections import Counter
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
 
 import pyarrow as pa
 
 from pcaplake.common.errors import Fatal, Retryable
 from pcaplake.common.runtime import Runtime
-from pcaplake.lake.commit.copy_rows import Copying, NotRewritable
-from pcaplake.lake.commit.swap_records import is_dropped, newest_swap, read_swaps
+from pcaplake.lake.commit.copy_rows import Copying, NewFiles, NotRewritable
+from pcaplake.lake.commit.history import SWAPPED, accept_removed_rows
+from pcaplake.lake.commit.swap_records import LastSwap, find_half_swapped, is_dropped, newest_swap, read_swaps
 from pcaplake.lake.commit.swaps import Swaps
 from pcaplake.lake.config import LakeConfig
-from pcaplake.lake.delta.actions import AddFile
+from pcaplake.lake.delta.actions import AddFile, Txn
+from pcaplake.lake.delta.errors import TableBlocked
+from pcaplake.lake.delta.live_files import read_live_files
+from pcaplake.lake.delta.log_state import LAKE, read_log_state, read_log_state_at, version_file_path
 from pcaplake.lake.delta.log_store import LogStore
 from pcaplake.lake.delta.schema import as_struct
 from pcaplake.lake.identity import LAKE_JSON, Identity
-from pcaplake.lake.ledger import COMMITTED, CaptureItem
+from pcaplake.lake.ledger import COMMITTED, STAGED, CaptureItem
 from pcaplake.lake.records import Capture, Stage
 from tests.worker.adapters.memory_ledger import MemoryLedger
 from tests.worker.adapters.memory_store import MemoryStore
@@ -54,6 +62,7 @@ class SwapWorld:
         self.deep, self.quiet = 0, False
         self.lost: str | None = None  # a table that lacks a batch
         self.absent: set[tuple[str, str]] = set()  # table and decoding without rows
+        self.open: list[tuple[str, int, str, str]] = []  # what tables lack: table, batch, capture and decoding
         self.counts: Counter[str] = Counter()
 
     async def run(self, steps: int) -> None:
@@ -66,42 +75,76 @@ class SwapWorld:
         for _ in range(steps):
             await self.act()
         self.quiet, self.lost = True, None
-        try:
-            await self.swaps().finish()
-        except Retryable as error:
-            raise AssertionError(f"a swap is never finished: {error}") from error
+        for _ in range(2):  # a batch may have waited for a swap
+            try:
+                await self.swaps().finish()
+            except Retryable as error:
+                raise AssertionError(f"a swap is never finished: {error}") from error
+            await self.commit_open_batches()
+        assert not self.open, f"batches are never committed: {self.open}"
         await self.check()
 
     # -- what happens ---------------------------------------------------------------------------------------------
     async def act(self) -> None:
         choice = self.rng.random()
-        if choice < 0.5:
+        if choice < 0.42:
             await self.swap(remove=False)
-        elif choice < 0.75:
+        elif choice < 0.62:
             await self.swap(remove=True)
-        elif choice < 0.82 and not self.deep:
+        elif choice < 0.68 and not self.deep:
             await self.roll_back()
-        elif choice < 0.87:
+        elif choice < 0.74:
+            await self.restore()
+        elif choice < 0.80 and not self.deep:
+            await self.reset()
+        elif choice < 0.84:
             self.lost = self.rng.choice((None, *TABLES[:-1]))
         else:
             await self.bring_back()
 
     async def come(self, capture_id: str) -> None:
         """A batch with the rows of a capture, which the ledger does not have."""
-        log, decoding = LogStore(self.store), f"batch {self.batch}"
-        for table in TABLES:
-            await log.commit(table, [self.file(table, Counter({(capture_id, decoding): 1}))], schema=SCHEMA)
-        item = CaptureItem(capture=_capture(capture_id), stage_id="s", state=COMMITTED, batch=self.batch)
+        decoding = f"batch {self.batch}"
+        item = CaptureItem(capture=_capture(capture_id), stage_id="s", state=STAGED, batch=self.batch)
         self.ledger.shared.captures[0, capture_id] = item
         self.back.setdefault(capture_id, []).append((self.batch, decoding))
+        self.open += [(table, self.batch, capture_id, decoding) for table in TABLES]
         self.batch += 1
+        await self.commit_open_batches()
+
+    async def commit_open_batches(self) -> None:
+        """As the committer: what a table cannot get now, it gets later, and in order."""
+        log, waits = LogStore(self.store), list[tuple[str, int, str, str]]()
+        for one in self.open:
+            table, batch, capture_id, decoding = one
+            if any(table == other for other, *_ in waits):
+                waits.append(one)
+                continue
+            try:
+                await commit_batch(
+                    self.store,
+                    self.ledger,
+                    log,
+                    table,
+                    batch,
+                    partial(self.file, table, Counter({(capture_id, decoding): 1})),
+                )
+            except TableBlocked:
+                self.counts["a batch waits"] += 1
+                waits.append(one)
+        self.open = waits
+        self.ledger.shared.head = min((batch for _, batch, *_ in waits), default=self.batch) - 1
+        for key, item in self.ledger.shared.captures.items():
+            if item.batch is not None and item.batch <= self.ledger.shared.head:
+                self.ledger.shared.captures[key] = replace(item, state=COMMITTED)
 
     async def bring_back(self) -> None:
-        """A process opens the lake, which finishes swaps, and then commits a content that the ledger does not have."""
-        try:
-            await self.swaps().finish()
-        except (Killed, Fatal, Retryable):
-            return
+        """A process commits a content that the ledger does not have. It finished swaps when it opened the lake: now or before."""
+        if self.rng.random() < 0.5:
+            try:
+                await self.swaps().finish()
+            except (Killed, Fatal, Retryable):
+                return
         gone = [one for one in CAPTURES if (0, one) not in self.ledger.shared.captures]
         if gone and self.lost is None:  # else no batch is committed to this table
             self.counts["came back"] += 1
@@ -111,12 +154,11 @@ class SwapWorld:
         swaps = self.swaps()
         try:
             since = await swaps.finish()
-            known = sorted(one for _, one in self.ledger.shared.captures)
+            known = sorted(one for (_, one), item in self.ledger.shared.captures.items() if item.state == COMMITTED)
             some = self.rng.sample(known, self.rng.randint(1, len(known))) if known else []
             if some:
-                batches = {one: self.ledger.shared.captures[0, one].batch or 0 for one in some}
-                batches |= dict.fromkeys(batches, self.batch - 1) if remove else {}
-                await swaps.swap(batches, () if remove else (self.decode(some),), since=since)
+                bounds = await swaps.find_bounds(some)
+                await swaps.swap(bounds, () if remove else (self.decode(some),), since=since)
                 self.counts["removed" if remove else "swapped"] += 1
         except Killed:
             self.counts["killed"] += 1
@@ -124,6 +166,46 @@ class SwapWorld:
             self.counts["cannot be written"] += 1
         except Retryable as error:
             self.counts["refused" if "another process" in str(error) else "dropped"] += 1
+
+    async def restore(self) -> None:
+        """Another program restores a table to a version that has all its batches."""
+        table = self.rng.choice(TABLES)
+        now = await read_log_state(self.store, table)
+        version = self.rng.randrange(now.version)
+        then = await read_log_state_at(self.store, table, version)
+        if then is None or then.txns.get(LAKE) != now.txns.get(LAKE):
+            return
+        live = (await read_live_files(self.store, table, now)).live
+        target = (await read_live_files(self.store, table, then)).live
+        if any(self.store.objects.get(f"{table}/{path}") is None for path in target):
+            return  # Spark refuses it
+        lines: list[object] = [
+            {"commitInfo": {"operation": "RESTORE", "operationParameters": {"version": str(version)}}}
+        ]
+        lines += [{"remove": {"path": path, "dataChange": True}} for path in live.keys() - target.keys()]
+        lines += [
+            {
+                "add": {
+                    "path": path,
+                    "size": 1,
+                    "partitionValues": {},
+                    "modificationTime": 0,
+                    "dataChange": True,
+                    "stats": json.dumps({"numRecords": file.rows}),
+                }
+            }
+            for path, file in target.items()
+            if path not in live
+        ]
+        self.counts["restored"] += 1
+        data = "\n".join(map(json.dumps, lines)).encode()
+        self.store.put_past_faults(version_file_path(table, now.version + 1), data)
+
+    async def reset(self) -> None:
+        """The doctor has counted the rows of a table: it gets all swaps again."""
+        table, log = self.rng.choice(TABLES), LogStore(self.store)
+        self.counts["reset"] += 1
+        await accept_removed_rows(log, table, await log.read_version(table))
 
     async def roll_back(self) -> None:
         """The log of a table loses its last version, if that is a swap."""
@@ -210,11 +292,19 @@ class SwapWorld:
                     kept.append(self.file(copying.table, others))
         return removed, kept
 
+    def copy_new_rows(self, new: NewFiles, store: object, captures: Collection[str], *given: object) -> list[AddFile]:
+        """As `copy_rows.NewFiles.copy`."""
+        rows = sum((self.rows[f"{new.table}/{add.path}"] for add in new.adds), Rows())
+        some = Counter({row: count for row, count in rows.items() if row[0] in captures})
+        self.counts["left out"] += 1
+        return [self.file(new.table, some)] if some else []
+
     # -- the oracle -----------------------------------------------------------------------------------------------
     async def check(self) -> None:
         found = [await self.read(table) for table in TABLES]
         records = await read_swaps(self.store, range(1, await newest_swap(self.store) + 1))
         dropped = {swap.number for swap in records if await is_dropped(self.store, swap.number)}
+        half = await find_half_swapped(self.store, 0)
         for capture_id in CAPTURES:
             decoding: str | None = self.back[capture_id][0][1]
             mixed = False
@@ -226,11 +316,12 @@ class SwapWorld:
                 if swap.removes:
                     until = swap.captures[capture_id]
                     decoding = next((how for batch, how in self.back[capture_id] if batch > until), None)
+            assert mixed == (capture_id in half)
             known = (0, capture_id) in self.ledger.shared.captures
             assert known == (decoding is not None), f"{capture_id}: in the ledger: {known}, in the tables: {decoding}"
             for table, rows in zip(TABLES, found, strict=True):
                 mine = {how: count for (one, how), count in rows.items() if one == capture_id}
-                if mixed and table != "captures":
+                if mixed and (table != "captures" or self.counts["reset"] or self.counts["restored"]):
                     assert sum(mine.values()) <= 1, f"{table}: {capture_id} {mine}"
                 else:
                     some = decoding is not None and (table, decoding) not in self.absent
@@ -240,6 +331,14 @@ class SwapWorld:
         snapshot = await LogStore(self.store).read_snapshot(table)
         assert snapshot is not None
         return sum((self.rows[f"{table}/{path}"] for path in snapshot.files.live), Rows())
+
+
+async def commit_batch(
+    store: MemoryStore, ledger: MemoryLedger, log: LogStore, table: str, batch: int, new_file: Callable[[], AddFile]
+) -> None:
+    """As `table_commits` does it. Raises TableBlocked."""
+    least = await LastSwap(store, ledger).read_transaction()
+    await log.commit(table, [new_file()], txn=Txn(app_id=LAKE, version=batch), least={SWAPPED: least}, schema=SCHEMA)
 
 
 def _capture(capture_id: str) -> Capture:

@@ -309,7 +309,7 @@ async def test_the_log_store_itself_refuses_a_table_that_lacks_the_transaction_b
     knows = LogStore(bench.store)
     await knows.read_transaction("packets", "pcaplake")
     drop(bench)
-    commit = {"txn": Txn(app_id="pcaplake", version=3), "schema": SCHEMA, "after": 1}
+    commit = {"txn": Txn(app_id="pcaplake", version=3), "schema": SCHEMA, "least": {"pcaplake": 1}}
     with pytest.raises(RolledBack, match="the table is gone"):
         await LogStore(bench.store).commit("packets", [], **commit)
     assert log_of(bench, "packets") == []

@@ -248,7 +248,7 @@ class MemoryLedger:
         """Nothing to close."""
 
     async def read_last_swap(self) -> int:
-        return await self._run_operation("read_last_swap", lambda: self.shared.last_swap)
+        return self.shared.last_swap
 
     async def forget_captures(self, generation: int, capture_ids: Collection[str], *, last_swap: int) -> None:
         def forget() -> None:

@@ -47,6 +47,7 @@ KEYS = [
     "replaced",
     "other_profile",
     "other_version",
+    "two_decodings",
     "reread",
     "packets",
     "rows",

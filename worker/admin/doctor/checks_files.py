@@ -15,6 +15,7 @@ from datetime import timedelta
 from pcaplake.common.errors import Retryable
 from pcaplake.common.plain_text import counted
 from pcaplake.common.runtime import Runtime
+from pcaplake.lake.commit.swaps import read_unfinished_stages
 from pcaplake.lake.corrections import FileCorrector, FileExpectations
 from pcaplake.lake.delta.errors import TableBlocked
 from pcaplake.lake.delta.live_files import LiveFiles, read_live_files
@@ -168,6 +169,9 @@ async def _find_staged_files(case: Case, candidates: Sequence[str]) -> dict[str,
         for stage in () if manifest is None else manifest.stages:
             for table, adds in stage.adds.items():
                 files_by_table.setdefault(table, set()).update(add.path for add in adds)
+    for stage in await read_unfinished_stages(case.store, LogStore(case.store), await case.generation_in_use()):
+        for table, adds in stage.adds.items():
+            files_by_table.setdefault(table, set()).update(add.path for add in adds)
     return files_by_table
 
 

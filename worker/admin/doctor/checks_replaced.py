@@ -8,8 +8,8 @@ import asyncio
 
 from pcaplake.common.errors import Fatal
 from pcaplake.common.plain_text import counted
-from pcaplake.derived.signals.outdated import find_outdated_signals
-from pcaplake.lake.commit.swap_records import newest_swap, read_swaps
+from pcaplake.derived.signals.outdated import compare_signals
+from pcaplake.lake.commit.swap_records import find_half_swapped, newest_swap, read_swaps
 from pcaplake.lake.commit.swaps import read_swap_numbers
 from pcaplake.lake.current_captures import find_current
 from pcaplake.lake.delta.log_store import LogStore
@@ -17,7 +17,7 @@ from pcaplake.lake.ledger.sqlite import SqliteLedger
 from pcaplake.signals.tables import SIGNALS
 from pcaplake.worker.admin.case import Case
 
-from .findings import Finding, ok, warning
+from .findings import Finding, error, ok, warning
 
 _LOOKED_AT = 1_000  # objects; a local one is read as a whole
 _NAMED = 5
@@ -67,12 +67,27 @@ async def check_swapped_rows(case: Case) -> list[Finding]:
     newest, generation = await newest_swap(case.store), await case.generation_in_use()
     if not newest:
         return [ok("no rows were ever swapped")]
+    findings = [*await _find_unfinished(case, newest, generation)]
+    if half := await find_half_swapped(case.store, generation):
+        uris = sorted(half.values())
+        findings.append(
+            warning(
+                f"rows of {counted(len(uris), 'capture')} may be of two decodings, because new files were deleted before each "
+                f"table had them: {', '.join(uris[:_NAMED])}" + ", ..." * (len(uris) > _NAMED),
+                "read them again: `pcaplake ingest --reread FILES`, or for a fleet `pcaplake-spark replace URIS`. Rows of a "
+                "capture that is gone stay as they are",
+            )
+        )
+    return findings or [ok("every table has all swaps of rows")]
+
+
+async def _find_unfinished(case: Case, newest: int, generation: int) -> list[Finding]:
     numbers = await read_swap_numbers(LogStore(case.store, lock_table=case.lock_table), generation)
     recorded = await read_swaps(case.store, range(min(newest, *numbers.values()) + 1, newest + 1))
     swaps = [swap for swap in recorded if swap.generation == generation]
     behind = [table for table, number in numbers.items() if any(swap.number > number for swap in swaps)]
     if not behind:
-        return [ok("every table has all swaps of rows")]
+        return []
     captures = {capture_id for swap in swaps for capture_id in swap.captures}
     return [
         warning(
@@ -85,11 +100,21 @@ async def check_swapped_rows(case: Case) -> list[Finding]:
 
 
 async def check_signals(case: Case) -> list[Finding]:
-    """Say what the next run of `signals` will make again. It looks at new frames when it runs, so these are not listed."""
+    """Say what the next run of `signals` will do, and find rows that no run would mend."""
     log = LogStore(case.store, lock_table=case.lock_table)
     if await log.read_version(SIGNALS) < 0:
         return [ok("the lake has no signals")]
-    outdated = await find_outdated_signals(case.store, log)
-    if not outdated:
-        return [ok("the signals are those of the frames that were there when they were decoded last")]
-    return [ok(f"{text}: the next run of `signals` decodes these frames again") for text in outdated]
+    found = await compare_signals(case.store, log)
+    findings = [ok(f"{text}: the next run of `signals` decodes these frames again") for text in found.changed]
+    findings += [ok(f"{text}: the next run of `signals` decodes them") for text in found.new]
+    if found.stray:
+        findings.append(
+            error(
+                f"{found.stray}. No run of `signals` would remove them",
+                "delete the folder of the table: the next run makes it again from all frames",
+                table=SIGNALS,
+            )
+        )
+    elif found.unknown:
+        findings.append(ok(f"rows of {SIGNALS} were not compared with their frames: {found.unknown}"))
+    return findings or [ok("the signals are those of the frames")]
