@@ -34,6 +34,8 @@ class RowSwap:
     generation: int
     captures: Mapping[str, int]
     stages: Sequence[Stage] = ()
+    removal_id: str = ""
+    """Of the removal that a process began in the ledger of a fleet, and that this records."""
 
     @property
     def removes(self) -> bool:
@@ -64,7 +66,7 @@ class RowSwap:
             "generation": self.generation,
             "captures": dict(self.captures),
             "stages": [stage.to_dict() for stage in self.stages],
-        }
+        } | ({"removal": self.removal_id} if self.removal_id else {})
         return json.dumps(body, separators=(",", ":")).encode()
 
     @classmethod
@@ -74,7 +76,13 @@ class RowSwap:
             raw = json.loads(data)
             check_format(_path(number), raw["format"], _FORMAT)
             stages = tuple(map(Stage.from_dict, raw["stages"]))
-            return cls(number=number, generation=raw["generation"], captures=raw["captures"], stages=stages)
+            return cls(
+                number=number,
+                generation=raw["generation"],
+                captures=raw["captures"],
+                stages=stages,
+                removal_id=raw.get("removal", ""),
+            )
         except (ValueError, KeyError, TypeError) as error:
             raise Fatal(f"{_path(number)} cannot be read ({error!r}): restore it") from error
 
@@ -83,10 +91,10 @@ def _path(number: int) -> str:
     return f"{FOLDER}/{number:020d}.json"
 
 
-async def newest_swap(store: Store) -> int:
-    """The number of the newest record; 0: there is none."""
-    names = [_NAME.fullmatch(meta.path) for meta in await store.list(FOLDER)]
-    return max((int(name[1]) for name in names if name), default=0)
+async def newest_swap(store: Store, after: int = 0) -> int:
+    """The number of the newest record; 0: there is none. `after`: that of a record that there is: only later ones are listed."""
+    names = [_NAME.fullmatch(meta.path) for meta in await store.list(FOLDER, _path(after) if after else None)]
+    return max((int(name[1]) for name in names if name), default=after)
 
 
 async def read_swaps(store: Store, numbers: range) -> list[RowSwap]:
