@@ -133,7 +133,7 @@ class CaptureStager:
         if lake not in self._questions:
             self._questions[lake] = Batched(lake.find_captures)
         item = await self._questions[lake].ask(capture_id)
-        # rule: a capture that leaves the lake is not taken for staged
+        # its message is kept, and then it is read again
         if item is not None and item.leaving:
             raise CaptureLeaves(item.capture.uri)
         return None if item is None else item.capture

@@ -53,14 +53,18 @@ async def find_older_contents(
     committed = {one: item for one, item in items.items() if item.state == COMMITTED and not item.leaving}
     plan = OlderContents()
     for uri, (now, *others) in contents.items():
-        there = [committed[one.capture_id] for one in others if one.capture_id in committed]
         # rule: a content is removed only if a later one is in every table
-        if not there or now.capture_id not in committed:
+        if now.capture_id not in committed:
             continue
-        if now.outcome != _OK:
+        older = list[CaptureItem]()
+        for item in (committed[one.capture_id] for one in others if one.capture_id in committed):
+            # rule: a content that was seen again later than the current one is not removed
+            if item.seen and item.seen >= now.seen:
+                continue
+            older.append(item)
+        if older and now.outcome != _OK:
             plan.kept.append(uri)
-        # rule: a content that was seen again later than the current one is not removed
-        elif older := [item for item in there if item.seen < now.seen or not item.seen]:
+        elif older:
             plan.current[uri], plan.older[uri] = now.capture_id, older
     return plan
 

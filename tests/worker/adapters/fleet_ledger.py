@@ -36,7 +36,8 @@ class FleetLedger(MemoryLedger):
             seen = dict[tuple[int, str], CaptureItem]()
             for one in (one for one in stage.captures if one.is_sighting):
                 content = stage.generation, one.content_id
-                seen[content] = self._see_again(seen.get(content) or self.shared.captures.get(content), one)
+                item = self._see_again(seen.get(content) or self.shared.captures.get(content), one)
+                seen |= {} if item is None else {content: item}
             self.shared.captures |= seen
             self.shared.stages[key] = StageItem(stage=stage)
             self.shared.pending[key] = None
@@ -45,23 +46,22 @@ class FleetLedger(MemoryLedger):
 
         return await self._run_operation(f"stage {stage.stage_id}", put_if_absent)
 
-    def _see_again(self, item: CaptureItem | None, sighting: Capture) -> CaptureItem:
+    def _see_again(self, item: CaptureItem | None, sighting: Capture) -> CaptureItem | None:
         # rule: a content that leaves is not seen again
         if item is None or item.leaving:
             raise CaptureLeaves(sighting.uri)
-        return replace(item, seen=max(item.seen, seen_at(sighting.modified, sighting.sequencer)))
+        return item and replace(item, seen=max(item.seen, seen_at(sighting.modified, sighting.sequencer)))
 
     async def begin_removal(self, generation: int, items: Collection[CaptureItem], until: int) -> Removal | None:
         def begin() -> Removal | None:
-            captures = self.shared.captures
+            captures, left = self.shared.captures, [item for item in items if item.state == COMMITTED]
             # rule: a capture leaves only if it is as it was when that was decided
-            left = [item for item in items if captures.get((generation, item.capture.capture_id)) == item]
-            left = [item for item in left if item.state == COMMITTED and not item.leaving]
+            left = [item for item in left if captures.get((generation, item.capture.capture_id)) == item]
+            left = [item for item in left if not item.leaving]
             if not left or self.shared.removal is not None:
                 return None
             for item in left:
-                key = generation, item.capture.capture_id
-                captures[key] = replace(captures[key], leaving=True)
+                captures[generation, item.capture.capture_id] = replace(item, leaving=True)
             stages = {item.capture.capture_id: item.stage_id for item in left}
             number = self.shared.last_swap + sum(item.batch or 0 for item in left)
             self.shared.removal = Removal(
