@@ -99,7 +99,6 @@ class Upkeep:
         head = await parts.ledger.read_head()
         if self._needed is None:
             self._needed = await find_last_batch(parts.store, head)
-        # rule: older contents are removed when the batches that a process finds at its start are in every table
         if head < self._needed:
             self._has_batches = True
             return
@@ -118,7 +117,7 @@ class Upkeep:
                     "lake": parts.store.uri,
                 },
             )
-        # rule: batches count as looked at after the older contents of their objects are removed
+        # last: a process that dies before leaves them to the next one
         await parts.ledger.write_followed(head)
 
     async def _find_uris(self, followed: int | None, head: int, generation: int) -> set[str]:

@@ -308,7 +308,7 @@ class DynamoLedger(DynamoRemovals):
             # Only stages of finished batches expire, so another leader has finished this one long ago.
             raise Retryable(f"stages expired while batch {batch} was being marked")
         if live:
-            # rule: only captures of a batch above head are put into the ledger again
+            # those of a batch that every table has may have left the lake since
             check = [] if rebuild else [check_above_head_action(self._bound_lake_id, batch)]
             await self._reclaim_captures(scope, manifest, check)
         await self._requests.write_item(raise_watermark_action(self._bound_lake_id, batch))

@@ -66,7 +66,6 @@ class DynamoRemovals:
         stored_items = await self._requests.batch_get_items(map(scope.capture_key, last))
         items = {id_from_key(item["pk"]): item for item in stored_items}
         for content_id, sighting in last.items():
-            # rule: a content that leaves is not seen again
             if "leaving" in items.get(content_id, {"leaving": ""}):
                 raise CaptureLeaves(sighting.uri)
         return [see_again_action(items[content_id], sighting) for content_id, sighting in last.items()]

@@ -11,6 +11,11 @@ from tests.lake.commit.removals_model import TABLES, RemovalWorld
 from tests.lake.commit.removals_mutants import MUTANTS
 
 HISTORIES, STEPS = 40, 30
+FIRST = {
+    "a content that leaves is seen again": 40,
+    "a content leaves although it was seen again meanwhile": 630,
+}
+"""A history that finds a mutant, where that takes more than a few. If it does not any more, later ones do."""
 
 
 @pytest.fixture(autouse=True)
@@ -41,4 +46,4 @@ async def test_the_lake_has_the_newest_contents(monkeypatch: pytest.MonkeyPatch)
 async def test_a_rule_that_is_left_out_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     MUTANTS[name](monkeypatch)
     with pytest.raises(AssertionError):
-        await run_histories(range(HISTORIES * 20), monkeypatch)
+        await run_histories(range(first := FIRST.get(name, 0), first + HISTORIES * 20), monkeypatch)

@@ -88,7 +88,7 @@ async def rebuild_lake_ledger(case: Case, *, adopt: bool) -> str:
         lake_config=LakeConfig(),
         runtime=Runtime(),
     )
-    # rule: a rebuilt ledger lacks captures that have left the lake
+    # before others use the ledger: it must lack captures that have left the lake
     await restore_removals(swaps)
     if adopt:
         await adoption.adopt_ledger(case.store, ledger, lake.lake_id)
