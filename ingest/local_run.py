@@ -100,9 +100,8 @@ class Ingest:
         self._attempts: Counter[str] = Counter()
         self._contents: dict[str, str] = {}  # uri -> capture_id of captures that are in the lake and not quarantined
         self._read_uris: set[str] = set()
-        self._seen: dict[
-            str, Capture
-        ] = {}  # by URI: captures that are in the lake, with the times of their objects now
+        # by URI: captures that are in the lake, with the times of their objects now
+        self._seen: dict[str, Capture] = {}
         self._known: dict[str, Capture] = {}  # by capture_id: captures that were in the lake before
         self._lake_failed_at: float | None = None
         self._restaged = False  # did `_restage_captures` stage something since the lake was last drained?

@@ -13,14 +13,15 @@ from deltalake import DeltaTable
 from pcaplake.common.runtime import Runtime
 from pcaplake.lake.commit.manifests import Manifests
 from pcaplake.lake.commit.upkeep import Upkeep
-from pcaplake.lake.config import LakeConfig
+from pcaplake.lake.config import Creation, LakeConfig
 from pcaplake.lake.lake import Lake
 from pcaplake.lake.lake_parts import LakeParts
+from pcaplake.lake.shared_tables import SharedTables
 from tests.worker.fleets import can_capture
 from tests.worker.lakes import run
 
 from .conftest import Aws
-from .examined_fleet import Capsys, Fleet
+from .examined_fleet import HTTP, Capsys, Fleet
 
 STEPS = ("after removal begins", "after swap record", "after swap can_frames", "after swap captures", "after swap")
 
@@ -102,6 +103,27 @@ def test_the_leader_removes_older_contents_and_they_come_back(replacing: Replaci
     before = len(replacing.fleet.below("lake/_pcaplake/swaps"))
     replacing.upkeep()
     assert len(replacing.fleet.below("lake/_pcaplake/swaps")) == before, "there is nothing to do"
+
+
+def test_a_committer_removes_older_contents_beside_its_batches(replacing: Replacing) -> None:
+    for frames in (1, 2):
+        replacing.upload(frames)
+        assert replacing.ingest() == 0
+    fleet = replacing.fleet
+
+    async def lead() -> None:
+        config = LakeConfig(lease_timeout=1.0, changed_captures="replace", creation=Creation(allowed=False))
+        async with (
+            await SharedTables.open(fleet.ledger, fleet.locks) as shared_tables,
+            await Lake.open(fleet.uri, lake_config=config, ledger=shared_tables, storage_options=HTTP) as lake,
+            asyncio.timeout(60),
+        ):
+            while await lake.ledger.read_followed() is None:  # type: ignore[attr-defined]
+                lake.raise_if_stopped()
+                await asyncio.sleep(0.1)
+
+    asyncio.run(lead())
+    assert replacing.only(2)
 
 
 def test_a_content_that_is_being_removed_is_read_when_it_is_gone(replacing: Replacing) -> None:

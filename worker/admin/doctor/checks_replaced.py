@@ -79,7 +79,7 @@ async def check_swapped_rows(case: Case) -> list[Finding]:
             f"{', '.join(behind)}: {'has' if len(behind) == 1 else 'have'} older rows of {counted(len(captures), 'capture')} "
             "than other tables: rows are being replaced (`ingest`, `delete` or `pcaplake-spark replace`), this was "
             "interrupted, or the table was restored to an older version",
-            "if no such run is active, run `pcaplake ingest`, or for a fleet `pcaplake-spark replace`: both first finish this",
+            "if no such run is active, run `pcaplake ingest`; in a fleet, the committer finishes this within ten minutes",
         )
     ]
 
