@@ -49,8 +49,13 @@ async def find_older_contents(
     Left out are contents that wait for a batch, that leave already, or of which a sighting waits for its batch.
     """
     ids = {content.capture_id for some in contents.values() if len(some) > 1 for content in some}
-    items = await ledger.get_capture_items(generation, ids)
-    committed = {one: item for one, item in items.items() if item.state == COMMITTED and not item.leaving}
+    head, items = await ledger.read_head(), await ledger.get_capture_items(generation, ids)
+    # up to head: a slower leader puts captures of later batches into the ledger again
+    committed = {
+        capture_id: item
+        for capture_id, item in items.items()
+        if item.state == COMMITTED and not item.leaving and (item.batch or 0) <= head
+    }
     plan = OlderContents()
     for uri, (now, *others) in contents.items():
         # rule: a content is removed only if a later one is in every table
