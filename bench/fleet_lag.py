@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
-from pcaplake.lake.identity import compute_capture_id
+from pcaplake.lake.records import compute_capture_id
 from pcaplake.lake.store.object_store import ObjectStore
 from pcaplake.lake.store.store import Store
 

@@ -17,9 +17,8 @@ from typing import Any
 
 from pcaplake.ingest.pipeline import Reader
 from pcaplake.lake.config import LakeConfig
-from pcaplake.lake.identity import compute_capture_id
 from pcaplake.lake.lake import Lake
-from pcaplake.lake.records import Capture, Stage
+from pcaplake.lake.records import Capture, Stage, compute_capture_id
 from pcaplake.lake.shared_tables import SharedTables
 from pcaplake.parser import Profile
 

@@ -20,8 +20,10 @@ from pcaplake.ingest.captures.discovery import counts_by_name
 from pcaplake.ingest.captures.range_reader import FetchConfig
 from pcaplake.ingest.captures.reference import ObjectRef, reference_from_capture
 from pcaplake.ingest.captures.source import Sources
+from pcaplake.lake.commit.removals import finish_removals
 from pcaplake.lake.commit.swap_records import find_half_swapped
 from pcaplake.lake.lake import Lake, LedgerTimeout
+from pcaplake.lake.ledger import Removals
 from pcaplake.lake.missing_rows import find_lost_captures
 from pcaplake.lake.records import SIGHTINGS, Capture
 from pcaplake.lake.staging.window import MAX_CAPTURES
@@ -102,9 +104,8 @@ class Ingest:
         self._attempts: Counter[str] = Counter()
         self._contents: dict[str, str] = {}  # uri -> capture_id of captures that are in the lake and not quarantined
         self._read_uris: set[str] = set()
-        self._seen: dict[
-            str, Capture
-        ] = {}  # by URI: captures that are in the lake, with the times of their objects now
+        # by URI: captures that are in the lake, with the times of their objects now
+        self._seen: dict[str, Capture] = {}
         self._known: dict[str, Capture] = {}  # by capture_id: captures that were in the lake before
         self._lake_failed_at: float | None = None
         self._restaged = False  # did `_restage_captures` stage something since the lake was last drained?
@@ -117,6 +118,8 @@ class Ingest:
     async def run(self, lake: Lake, refs: Iterable[ObjectRef]) -> None:
         """Read and stage captures, and wait until everything staged is in the tables. Raises Fatal as the lake does."""
         self._lake = self.source.lake = lake
+        if isinstance(lake.ledger, Removals):  # a lake of one machine has finished its swaps when it is opened
+            await finish_removals(lake.swaps())
         self._waiting.extend(refs)
         self.tally.total = sum(map(counts_by_name, self._waiting))
         self.tally.total_bytes = sum(ref.size for ref in self._waiting)

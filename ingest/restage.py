@@ -9,7 +9,9 @@ from pcaplake.common.errors import Fatal, Retryable
 from pcaplake.common.plain_text import counted
 from pcaplake.ingest.captures.objects import Unavailable
 from pcaplake.ingest.captures.reference import reference_from_capture
+from pcaplake.lake.commit.swap_records import read_removed_captures
 from pcaplake.lake.lake import Lake
+from pcaplake.lake.ledger import CaptureLeaves, Removals
 from pcaplake.lake.records import Capture
 
 from .pipeline import Reader
@@ -36,7 +38,11 @@ async def restage_captures(
         reader = reader_of(uri)
         return None if reader is None else reader.profile.vehicle_id_of(uri)
 
-    await stage_sightings(lake, [capture for capture in captures if capture.is_sighting], find_vehicle)
+    sightings = await _without_removed(lake, [capture for capture in captures if capture.is_sighting])
+    try:
+        await stage_sightings(lake, sightings, find_vehicle)
+    except CaptureLeaves as leaves:
+        raise Retryable(str(leaves)) from leaves
     captures = [capture for capture in captures if not capture.is_sighting]
 
     async def restage_capture(capture: Capture) -> None:
@@ -76,6 +82,16 @@ async def restage_captures(
             "content that it had; the next run reads it. If one is gone for good, `pcaplake doctor` says how to go on "
             "without it"
         )
+
+
+async def _without_removed(lake: Lake, sightings: Sequence[Capture]) -> Sequence[Capture]:
+    """Without those of contents that leave the lake of a fleet or have left it: these go with their contents."""
+    if not sightings or not isinstance(lake.ledger, Removals):
+        return sightings
+    items = await lake.find_captures({one.content_id for one in sightings})
+    removed = await read_removed_captures(lake.store)
+    gone = removed.keys() - items.keys() | {capture_id for capture_id, item in items.items() if item.leaving}
+    return [one for one in sightings if one.content_id not in gone]
 
 
 def is_lake_failure(error: Exception) -> bool:

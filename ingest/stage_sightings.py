@@ -17,17 +17,18 @@ from pcaplake.lake.sightings import VehicleOf, sighting_of, write_sightings
 from pcaplake.lake.staging.window import MAX_CAPTURES, Window
 
 log = logging.getLogger(__name__)
+_AT_ONCE = MAX_CAPTURES // 2  # a ledger in DynamoDB writes two items for each of them, and one more
 
 
 async def stage_sightings(lake: Lake, sightings: Collection[Capture], vehicle_of: VehicleOf) -> set[str]:
     """Stage sightings -> the ids of those that this call has staged.
 
     The others are staged already, or an overwrite has begun meanwhile: it replaces their captures, too. Raises as
-    `Lake.stage` and `write_sightings`.
+    `Lake.stage` and `write_sightings`, and CaptureLeaves if one of their contents is being removed from a fleet's lake.
     """
     generation, done, waiting = lake.generation, set[str](), list(sightings)
     while waiting and lake.generation == generation:
-        some, waiting = waiting[:MAX_CAPTURES], waiting[MAX_CAPTURES:]
+        some, waiting = waiting[:_AT_ONCE], waiting[_AT_ONCE:]
         window = lake.window(tables=(SIGHTINGS,))
         try:
             stage = await asyncio.to_thread(_write_stage, window, some, vehicle_of)

@@ -28,7 +28,7 @@ from pcaplake.ingest.captures.range_reader import Budget, FetchConfig
 from pcaplake.ingest.captures.reference import ObjectRef, capture_from_reference, is_remote_uri
 from pcaplake.ingest.captures.source import CaptureFile, LocalFile, Sources
 from pcaplake.lake.lake import Lake
-from pcaplake.lake.ledger import CaptureItem
+from pcaplake.lake.ledger import CaptureItem, CaptureLeaves
 from pcaplake.lake.records import Capture
 from pcaplake.parser import CaptureError, Summary
 from pcaplake.parser.capture.recognition import should_be_capture
@@ -126,17 +126,24 @@ class CaptureStager:
         self._running: dict[tuple[Lake, str], asyncio.Future[None]] = {}
 
     async def find_staged(self, lake: Lake, capture_id: str) -> Capture | None:
-        """The capture, if the ledger has it in the lake's current generation. Concurrent lookups share a request."""
+        """The capture, if the ledger has it in the lake's current generation. Concurrent lookups share a request.
+
+        Raises CaptureLeaves while its rows are being removed.
+        """
         if lake not in self._questions:
             self._questions[lake] = Batched(lake.find_captures)
         item = await self._questions[lake].ask(capture_id)
+        # its message is kept, and then it is read again
+        if item is not None and item.leaving:
+            raise CaptureLeaves(item.capture.uri)
         return None if item is None else item.capture
 
     async def stage_capture(self, request: Request) -> Result:
         """Read a capture until its rows are staged, by this process or another.
 
         Raises Fatal if a lake cannot be used, Unavailable if the capture cannot be read now (Refused if its store denies
-        it), Retryable if the lake cannot be written now, and everything that the decoder raises.
+        it), CaptureLeaves while the lake removes its rows, Retryable if the lake cannot be written now, and everything that
+        the decoder raises.
         """
         ref, failed = request.ref, False
         for attempt in CAPTURE_READ.rounds:
@@ -151,7 +158,7 @@ class CaptureStager:
             # rule: only a capture that is gone or has changed needs no rows
             except (Gone, Changed) as error:
                 return Result(outcome=Outcome.GONE, why=error)
-            except Fatal:
+            except (CaptureLeaves, Fatal):
                 raise
             except Exception as error:
                 failed = True

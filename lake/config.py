@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Literal
 
 import pyarrow as pa
 
@@ -53,4 +53,5 @@ class LakeConfig:
     lease_timeout: float = 2.0  # after which another process takes over from a dead leader
     commits: bool = True  # False: other processes commit the stages of this one
     only_commits: bool = False  # True: this process stages nothing, but looks for a free lease often
+    changed_captures: Literal["keep", "replace"] = "keep"  # replace: older contents of an object leave a fleet's lake
     creation: Creation = field(default_factory=Creation)

@@ -5,7 +5,6 @@ Every command reads lake.json first, and refuses a ledger or log store that does
 
 from __future__ import annotations
 
-import hashlib
 import json
 import uuid
 from collections.abc import Mapping
@@ -307,11 +306,6 @@ async def bind_ledger(lake: Identity, ledger: Ledger) -> None:
 
 def recorded_uri(store: Store) -> str | None:
     return store.uri.rstrip("/") if store.local is None else None
-
-
-def compute_capture_id(uri: str, etag: str) -> str:
-    """The id of a capture: 32 hex digits of BLAKE2b (16 bytes) over uri, NUL, eTag without quotes."""
-    return hashlib.blake2b(f"{uri}\0{etag.strip(chr(34))}".encode(errors="surrogateescape"), digest_size=16).hexdigest()
 
 
 def local_file_uri(path: Path) -> str:

@@ -156,7 +156,7 @@ class Lake:
             if generation == before:
                 return items
 
-    async def find_several_contents(self) -> dict[str, list[Capture]]:
+    async def find_several_contents(self) -> dict[str, list[CaptureItem]]:
         """URI -> its captures that are committed, of all URIs with several contents. Empty for a ledger in DynamoDB."""
         ledger = self.ledger
         if not isinstance(ledger, SqliteLedger):
@@ -164,7 +164,7 @@ class Lake:
         contents = await self._retry_until_timeout(lambda: ledger.find_contents_by_uri(self._current.generation))
         items = await self.find_captures([capture_id for ids in contents.values() for capture_id in ids])
         return {
-            uri: [items[one].capture for one in ids if one in items and items[one].state == COMMITTED]
+            uri: [items[one] for one in ids if one in items and items[one].state == COMMITTED]
             for uri, ids in contents.items()
         }
 
@@ -217,6 +217,7 @@ class Lake:
             lake_config=self.lake_config,
             runtime=runtime or self.runtime,
             copy=copy,
+            forgets=copy is None,  # Spark reads the ledger only
         )
 
     def window(self, *, tables: Collection[str] | None = None) -> Window:

@@ -20,7 +20,6 @@ from pcaplake.lake.delta.log_store import LogStore
 from pcaplake.lake.store.store import Store
 
 from .ledger import COMMITTED, Ledger
-from .sightings import content_id
 
 _ASKED = 1_000  # captures in one question to the ledger
 _MANIFESTS_AT_ONCE = 16
@@ -132,7 +131,7 @@ async def _read_captures_of_batches(store: Store, table: str, batches: range) ->
                 captures = {}
             for stage in manifest.stages:
                 if table in stage.adds:
-                    captures |= {content_id(capture): capture.uri for capture in stage.captures}
+                    captures |= {capture.content_id: capture.uri for capture in stage.captures}
     return captures
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -48,6 +49,11 @@ class Capture:
     def is_sighting(self) -> bool:
         return self.outcome == SEEN
 
+    @property
+    def content_id(self) -> str:
+        """The id of the capture, or of the capture that a sighting has seen."""
+        return compute_capture_id(self.uri, self.etag) if self.is_sighting else self.capture_id
+
     def to_dict(self) -> dict[str, Any]:
         """The fields that are not None."""
         return written_fields(self, nulls=False)
@@ -55,6 +61,11 @@ class Capture:
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> Self:
         return cls(**read_fields(cls, raw))
+
+
+def compute_capture_id(uri: str, etag: str) -> str:
+    """The id of a capture: 32 hex digits of BLAKE2b (16 bytes) over uri, NUL, eTag without quotes."""
+    return hashlib.blake2b(f"{uri}\0{etag.strip(chr(34))}".encode(errors="surrogateescape"), digest_size=16).hexdigest()
 
 
 def list_uris(captures: Sequence[Capture]) -> str:

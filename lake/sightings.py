@@ -14,8 +14,7 @@ import pyarrow as pa
 
 from pcaplake.parser.schemas import TABLES
 
-from .identity import compute_capture_id
-from .records import SEEN, SIGHTINGS, Capture
+from .records import SEEN, SIGHTINGS, Capture, compute_capture_id
 from .staging.window import Window
 
 VehicleOf = Callable[[str], str | None]
@@ -30,11 +29,6 @@ def sighting_of(capture: Capture, number: int = 0) -> Capture:
     assert capture.modified is not None
     content = f"{capture.etag} {capture.modified // _SECOND} {number}"
     return replace(capture, capture_id=compute_capture_id(capture.uri, content), rows=1, outcome=SEEN)
-
-
-def content_id(capture: Capture) -> str:
-    """The id of the capture, or of the capture that a sighting has seen."""
-    return compute_capture_id(capture.uri, capture.etag) if capture.is_sighting else capture.capture_id
 
 
 def is_later(seen: Capture, known: Capture) -> bool:
@@ -71,7 +65,7 @@ def write_sightings(window: Window, sightings: Iterable[Capture], vehicle_of: Ve
         assert sighting.modified is not None
         at = datetime.fromtimestamp(sighting.modified / 1000, UTC)
         row = {
-            "capture_id": content_id(sighting),
+            "capture_id": sighting.content_id,
             "vehicle_id": vehicle_of(sighting.uri),
             "date": at.date(),
             "uri": sighting.uri,

@@ -9,7 +9,7 @@ import pytest
 
 from tests.derived.signals import signals_mutants
 from tests.lake import compaction_mutants, correction_mutants, guard_mutants
-from tests.lake.commit import committer_mutants, swaps_mutants
+from tests.lake.commit import committer_mutants, removals_mutants, swaps_mutants
 from tests.lake.delta import file_mutants, foreign_mutants, lock_table_mutants
 from tests.mutants import Mutant, marks
 from tests.parser import declaration_mutants, kernel_mutants, learned_mutants, pairing_mutants, reassembly_mutants
@@ -28,6 +28,7 @@ MODELS = {
     "fleet": fleet_mutants.MUTANTS,
     "committer": committer_mutants.MUTANTS,
     "swaps": swaps_mutants.MUTANTS,
+    "removals": removals_mutants.MUTANTS,
     "files": file_mutants.MUTANTS,
     "lock table": lock_table_mutants.MUTANTS,
     "foreign versions": foreign_mutants.MUTANTS,

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from pcaplake.lake.identity import compute_capture_id, local_file_uri
-from pcaplake.lake.records import Capture
+from pcaplake.lake.identity import local_file_uri
+from pcaplake.lake.records import Capture, compute_capture_id
 
 UNKNOWN_SIZE = -1
 _EPOCH, _MILLISECOND = datetime.fromtimestamp(0, UTC), timedelta(milliseconds=1)

@@ -20,8 +20,7 @@ from typing import Any, Protocol
 from blake3 import blake3
 
 from pcaplake.common.errors import Fatal, Retryable
-from pcaplake.lake.identity import compute_capture_id
-from pcaplake.lake.records import Capture
+from pcaplake.lake.records import Capture, compute_capture_id
 from pcaplake.lake.store.object_store import ObjectStore
 from pcaplake.lake.store.store import Listing, Store, Unnameable, is_nameable, is_utf8
 

@@ -40,6 +40,7 @@ from .progress import Progress
 from .recovery import Recovery
 from .swap_records import LastSwap
 from .table_commits import TableCommits
+from .upkeep import Upkeep
 
 FLUSH_POLL_SECONDS = 0.02
 LONGEST_IDLE = 0.5  # seconds between polls while nothing waits, or `max_batch_age` if that is longer
@@ -126,6 +127,13 @@ class Committer:
             checkpoints=self.checkpoints,
             timed_step=self._timed_step,
         )
+        self.upkeep = Upkeep(
+            parts,
+            Manifests(parts.store),
+            lake_config=lake_config,
+            runtime=runtime,
+            may_remove=lambda: not self.blocked,
+        )
 
     @property
     def blocked(self) -> dict[str, str]:
@@ -163,6 +171,7 @@ class Committer:
                 try:
                     if await self._leadership.try_to_lead(self._on_lease_taken):
                         await self.run_turn()
+                        self.upkeep.run_if_due()
                     failures, self.failure, self._failing_since = 0, None, None
                     await self._sleep_until_next_poll()
                 except Retryable as error:
@@ -175,6 +184,7 @@ class Committer:
                     await asyncio.sleep(retry.COMMITTER_TURN.pause(failures, self._rng.uniform))
         finally:
             beating.cancel()
+            await self.upkeep.stop()
             await asyncio.gather(beating, return_exceptions=True)
             until = None if self.stop_timeout is None else asyncio.get_running_loop().time() + self.stop_timeout
             # A checkpoint may take minutes on a large table. The next leader must not wait for it, so the lease goes first.
@@ -338,6 +348,7 @@ class Committer:
                 self._progress.batch = None
                 return
             self._progress.finish_batch(manifest)
+            self.upkeep.note_batch()
             self._manifests.forget(batch)
             self._log_committed_batch(manifest)
         for first in owed.values():

@@ -12,7 +12,7 @@ from typing import Any, Final, Self
 from pcaplake.common.errors import Fatal
 from pcaplake.lake.delta.actions import AddFile, Txn
 from pcaplake.lake.formats import check_format
-from pcaplake.lake.ledger import ForgetsCaptures, Ledger
+from pcaplake.lake.ledger import Ledger
 from pcaplake.lake.records import Stage
 from pcaplake.lake.store.store import Store
 
@@ -35,6 +35,8 @@ class RowSwap:
     generation: int
     captures: Mapping[str, int]
     stages: Sequence[Stage] = ()
+    removal_id: str = ""
+    """Of the removal that a process began in the ledger of a fleet, and that this records."""
 
     @property
     def removes(self) -> bool:
@@ -76,7 +78,7 @@ class RowSwap:
             "generation": self.generation,
             "captures": dict(self.captures),
             "stages": [stage.to_dict() for stage in self.stages],
-        }
+        } | ({"removal": self.removal_id} if self.removal_id else {})
         return json.dumps(body, separators=(",", ":")).encode()
 
     @classmethod
@@ -86,7 +88,13 @@ class RowSwap:
             raw = json.loads(data)
             check_format(_path(number), raw["format"], _FORMAT)
             stages = tuple(map(Stage.from_dict, raw["stages"]))
-            return cls(number=number, generation=raw["generation"], captures=raw["captures"], stages=stages)
+            return cls(
+                number=number,
+                generation=raw["generation"],
+                captures=raw["captures"],
+                stages=stages,
+                removal_id=raw.get("removal", ""),
+            )
         except (ValueError, KeyError, TypeError) as error:
             raise Fatal(f"{_path(number)} cannot be read ({error!r}): restore it") from error
 
@@ -95,15 +103,17 @@ def _path(number: int) -> str:
     return f"{FOLDER}/{number:020d}.json"
 
 
-async def newest_swap(store: Store) -> int:
-    """The number of the newest record; 0: there is none."""
-    return (await _list_swaps(store))[0]
+async def newest_swap(store: Store, after: int = 0) -> int:
+    """The number of the newest record; 0: there is none. `after`: that of a record that there is: only later ones are listed."""
+    return (await _list_swaps(store, after))[0]
 
 
-async def _list_swaps(store: Store) -> tuple[int, set[int]]:
-    """The number of the newest record, and those of the swaps that were given up."""
-    names = [name for meta in await store.list(FOLDER) if (name := _NAME.fullmatch(meta.path))]
-    return max((int(name[1]) for name in names if not name[2]), default=0), {int(name[1]) for name in names if name[2]}
+async def _list_swaps(store: Store, after: int = 0) -> tuple[int, set[int]]:
+    """The number of the newest record, and those of the swaps that were given up, of records later than `after`."""
+    listed = await store.list(FOLDER, _path(after) if after else None)
+    names = [name for meta in listed if (name := _NAME.fullmatch(meta.path))]
+    newest = max((int(name[1]) for name in names if not name[2]), default=after)
+    return newest, {int(name[1]) for name in names if name[2]}
 
 
 async def read_swaps(store: Store, numbers: range) -> list[RowSwap]:
@@ -169,7 +179,7 @@ class LastSwap:
 
     async def read_transaction(self) -> int:
         """The transaction that each table must have at least; -1: no rows were swapped, or this ledger does not know."""
-        number = await self._ledger.read_last_swap() if isinstance(self._ledger, ForgetsCaptures) else 0
+        number = await self._ledger.read_last_swap()
         if number != self._known[0]:
             (swap,) = await read_swaps(self._store, range(number, number + 1)) if number else (None,)
             self._known = (number, -1 if swap is None else swap.txn.version)

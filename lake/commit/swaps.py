@@ -31,7 +31,7 @@ from pcaplake.lake.delta.live_files import Snapshot
 from pcaplake.lake.delta.log_store import LogStore
 from pcaplake.lake.delta.schema import to_arrow_schema
 from pcaplake.lake.identity import read_identity
-from pcaplake.lake.ledger import COMMITTED, ForgetsCaptures, Ledger
+from pcaplake.lake.ledger import COMMITTED, Ledger
 from pcaplake.lake.records import SIGHTINGS, Manifest, Stage, manifest_path
 from pcaplake.lake.staging.stage_files import StageFiles
 from pcaplake.lake.store.store import Store
@@ -54,7 +54,8 @@ class Swaps:
     """Swaps rows in one generation of a lake. `copy`: None: in a thread of this process.
 
     `leaving`: captures that a swap removes, and that the last `finish` left in the ledger, with the reason. As long as the ledger
-    has them, their contents would not be read again.
+    has them, their contents would not be read again. `forgets` False: this process may not write the ledger, and another one
+    makes it forget captures that were removed.
     """
 
     store: Store
@@ -65,6 +66,7 @@ class Swaps:
     runtime: Runtime
     copy: Copy | None = None
     leaving: dict[str, str] = field(default_factory=dict)
+    forgets: bool = True
     _numbers: dict[str, int] = field(default_factory=dict)  # table -> the last swap that it has
     _waiting: dict[str, str] = field(default_factory=dict)  # tables that cannot get the next swap now -> why
     _dropped: set[int] = field(default_factory=set)
@@ -110,9 +112,11 @@ class Swaps:
         A table that lacks a batch or rows waits until it is repaired, and one that cannot be written: `leaving` then has the
         captures that could not be removed. Raises Retryable as `swap`.
         """
-        if not (newest := await newest_swap(self.store)):
+        forgotten = await self.ledger.read_last_swap()
+        if not (newest := await newest_swap(self.store, forgotten)):
             return 0
-        forgotten = await self.ledger.read_last_swap() if isinstance(self.ledger, ForgetsCaptures) else newest
+        if not self.forgets:
+            forgotten = newest
         self._waiting.clear()
         self.leaving.clear()
         await self._put_back_restored_tables()
@@ -124,8 +128,8 @@ class Swaps:
         for swap in swaps:
             await self._finish_swap(swap, lost, forget=swap.number > forgotten)
         done = min(newest, *self._numbers.values())
-        if isinstance(self.ledger, ForgetsCaptures) and done > forgotten:
-            await self.ledger.forget_captures(self.generation, (), last_swap=done)
+        if done > forgotten:
+            await self.ledger.forget_captures(self.generation, {}, last_swap=done)
         return done
 
     async def _record(self, captures: Mapping[str, int], stages: Sequence[Stage], since: int) -> int:
@@ -191,11 +195,20 @@ class Swaps:
             return
         # else a content that comes back would be in a table twice
         if min(self._numbers.values()) >= swap.number:
-            assert isinstance(self.ledger, ForgetsCaptures)
-            await self.ledger.forget_captures(self.generation, sorted(ids), last_swap=swap.number)
+            await self.ledger.forget_captures(self.generation, await self.find_stages(swap), last_swap=swap.number)
         else:
             why = "; ".join(f"table {table}: {reason}" for table, reason in self._waiting.items())
             self.leaving |= dict.fromkeys(ids, why)
+
+    async def find_stages(self, swap: RowSwap) -> dict[str, str]:
+        """capture_id -> the stage that has it, of those captures of a swap that have not come back since."""
+        items = await self.ledger.get_capture_items(self.generation, swap.captures)
+        batches = await self._find_batches(swap.captures)  # after the items: a capture that came back is in a later one
+        return {
+            capture_id: item.stage_id
+            for capture_id, item in items.items()
+            if (batch := batches.get(capture_id)) is not None and batch <= swap.captures[capture_id]
+        }
 
     async def _try_swap(self, table: str, swap: RowSwap, lost: Mapping[str, str]) -> None:
         """Swap the rows in one table, or note why it waits. Raises Retryable if others change the same files each time."""

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
-from pcaplake.common.errors import Fatal
+from pcaplake.common.errors import Fatal, PcaplakeError
 from pcaplake.lake.records import Capture, Manifest, Stage
 
 STAGED: Literal["STAGED"] = "STAGED"
@@ -31,14 +31,28 @@ class LedgerLost(Fatal):
         )
 
 
+class CaptureLeaves(PcaplakeError):
+    """The rows of this content are being removed. When that is done, it can be read again as a new one."""
+
+    def __init__(self, uri: str) -> None:
+        super().__init__(
+            f"{uri}: the rows of this content are being removed from the lake; it is read again after that"
+        )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaptureItem:
-    """A capture in the ledger."""
+    """A capture in the ledger. `seen`: when it was seen again last (`seen_at`), "" if never. `leaving`: it is being removed.
+
+    Both only in ledgers that have `Removals`.
+    """
 
     capture: Capture
     stage_id: str
     state: Literal["STAGED", "COMMITTED"]
     batch: int | None = None
+    seen: str = ""
+    leaving: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,21 +183,64 @@ class Ledger(Protocol):
     async def take_lease(self, seen: Lease, owner: str) -> bool:
         """Give the lease to `owner`, with the next beat, if it is still as seen, and return whether it was."""
 
-    async def close(self) -> None: ...
-
-
-@runtime_checkable
-class ForgetsCaptures(Protocol):
-    """A ledger from which captures can be removed: that of one machine."""
-
     async def read_last_swap(self) -> int:
         """The number of the last swap of rows (`lake.commit.swaps`) that this ledger has; 0: none."""
 
-    async def forget_captures(self, generation: int, capture_ids: Collection[str], *, last_swap: int) -> None:
-        """Delete captures that a swap has removed from every table, and their sightings, so that they can be ingested again.
+    async def forget_captures(self, generation: int, captures: Mapping[str, str], *, last_swap: int) -> None:
+        """Delete captures that a swap has removed from every table, so that they can be ingested again; then record the swap.
 
-        Does nothing if the ledger has this swap or a later one: a capture may have come back since.
+        `captures`: capture_id -> the stage that had it: a capture that came back is in another one. Does nothing if the ledger
+        has this swap or a later one.
         """
+
+    async def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Removal:
+    """A removal of captures that has begun: `until`: the batch up to which their rows go."""
+
+    removal_id: str
+    generation: int
+    captures: Mapping[str, str]  # capture_id -> the stage that had it
+    until: int
+
+
+@runtime_checkable
+class Removals(Protocol):
+    """A ledger of a fleet, whose workers may see a content again while it is removed (`lake.commit.removals`).
+
+    A lake has one removal at a time. While a capture leaves, its item stays, so that nobody stages it, and whoever asks for
+    it is told (`CaptureItem.leaving`). `put_stage_if_absent` raises CaptureLeaves for a sighting of a content that leaves or
+    is gone, and else notes in the item of the content when it was seen.
+    """
+
+    async def begin_removal(self, generation: int, items: Collection[CaptureItem], until: int) -> Removal | None:
+        """Mark committed captures as leaving, in one transaction.
+
+        Captures whose items have changed are left out, as are those above the most of one transaction. None: no capture is
+        left, or another removal has begun.
+        """
+
+    async def read_removal(self) -> Removal | None:
+        """The removal that has begun and not ended."""
+
+    async def restore_removal(self, removal: Removal) -> None:
+        """Begin a removal again whose record the lake has, in a rebuilt ledger."""
+
+    async def end_removal(self, removal_id: str) -> None:
+        """Another one can begin; does nothing if that has happened."""
+
+    async def read_followed(self) -> int | None:
+        """The batch up to which older contents were removed; None: not known."""
+
+    async def write_followed(self, batch: int) -> None:
+        """Record that batch."""
+
+
+def seen_at(modified: int | None, sequencer: str | None) -> str:
+    """The time of an event in the order of `current_captures`, as a text that sorts by it; "" if it is not known."""
+    return "" if modified is None else f"{modified:020d} {sequencer or ''}"
 
 
 def captures_of_other_stages(stage: Stage, holders: Mapping[str, str], *, known: bool) -> dict[str, str]:

@@ -23,7 +23,7 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from pcaplake.common.errors import Fatal, Retryable
@@ -38,9 +38,12 @@ from .dynamodb_items import (
     EXISTS,
     INLINE_BYTES,
     UNFIXED,
+    Action,
     Scope,
     advance_head_action,
     capture_attributes,
+    check_above_head_action,
+    claim_capture_action,
     clear_stage_body_action,
     commit_capture_action,
     compress_stage,
@@ -49,7 +52,6 @@ from .dynamodb_items import (
     delete_action,
     displace_stage_action,
     enroll_lake_action,
-    head_key,
     id_from_key,
     lake_key,
     lease_key,
@@ -65,6 +67,7 @@ from .dynamodb_items import (
     unstage_capture_action,
 )
 from .dynamodb_lakes import find_lakes_at
+from .dynamodb_removals import DynamoRemovals, lost_captures
 from .dynamodb_requests import LOST, MOST_ACTIONS, Requests, Step, gather_limited
 
 MOST_CAPTURES = MOST_ACTIONS - 2  # in one stage: the transaction also has its item and its pending item
@@ -72,7 +75,7 @@ KEPT_SECONDS = 30 * 86_400  # until a flagged stage expires
 _KEYS = [("pk", "HASH", "S"), ("sk", "RANGE", "S")]
 
 
-class DynamoLedger:
+class DynamoLedger(DynamoRemovals):
     """A `Ledger` in DynamoDB, for the lake `lake_id` or the first one it is bound to.
 
     `store`: of the lake, for stages that are too large for an item. `shards`: as in lake.json. `clock`: epoch seconds.
@@ -184,16 +187,18 @@ class DynamoLedger:
                 for capture in stage.captures
             ),
         ]
+        # and to the contents that its sightings have seen
+        seen = await self._see_contents(scope, stage)
         try:
-            await self._requests.write_transaction(actions)
+            await self._requests.write_transaction([*actions, *seen])
         except Canceled as canceled:
             if canceled.reasons[0][0] == LOST:  # an earlier request was carried out: read its outcome
                 return captures_of_other_stages(
                     stage, await self._find_capture_holders(scope, stage.captures), known=True
                 )
-            lost = zip(stage.captures, canceled.reasons[2:], strict=True)
-            holders = {capture.capture_id: old["stage_id"] for capture, (code, old) in lost if code == LOST}
-            return captures_of_other_stages(stage, holders, known=False)
+            if holders := lost_captures(stage, canceled.reasons[2 : 2 + len(stage.captures)]):
+                return captures_of_other_stages(stage, holders, known=False)
+            raise Retryable("the contents of these sightings have changed in the ledger meanwhile") from canceled
         return {}
 
     async def _prepare_stage_item(self, scope: Scope, stage: Stage) -> dict[str, Any]:
@@ -291,6 +296,7 @@ class DynamoLedger:
         if absent and live:
             if not rebuild:
                 raise LedgerLost(batch, absent[0].stage_id)
+            await self._forget_swaps()
             await gather_limited(lambda stage: self._create_stage_item(scope, stage), absent)
             stage_items = await self._get_stage_attributes(scope, stages, "batch", "bytes")
         lost = await self._requests.apply_steps(
@@ -302,38 +308,44 @@ class DynamoLedger:
             # Only stages of finished batches expire, so another leader has finished this one long ago.
             raise Retryable(f"stages expired while batch {batch} was being marked")
         if live:
-            await self._reclaim_captures(scope, manifest)
+            # those of a batch that every table has may have left the lake since
+            check = [] if rebuild else [check_above_head_action(self._bound_lake_id, batch)]
+            await self._reclaim_captures(scope, manifest, check)
         await self._requests.write_item(raise_watermark_action(self._bound_lake_id, batch))
 
     async def _create_stage_item(self, scope: Scope, stage: Stage) -> None:
         await self._requests.write_item(put_action(await self._prepare_stage_item(scope, stage), ABSENT))
 
-    async def _reclaim_captures(self, scope: Scope, manifest: Manifest) -> None:
-        """Give the manifest's stages their captures, whichever stage has them."""
+    async def _reclaim_captures(self, scope: Scope, manifest: Manifest, check: Sequence[Action]) -> None:
+        """Give the manifest's stages their captures, whichever stage has them, if `check` does not fail."""
         owned = [(capture, stage.stage_id) for stage in manifest.stages for capture in stage.captures]
         holders = await self._find_capture_holders(scope, (capture for capture, _ in owned))
-        lost = await self._requests.apply_steps(
-            Step(actions=[put_action(capture_attributes(scope, capture, stage_id), ABSENT)])
-            for capture, stage_id in owned
-            if capture.capture_id not in holders
-        )
+        absent = [(capture, stage_id) for capture, stage_id in owned if capture.capture_id not in holders]
+        puts = [put_action(capture_attributes(scope, capture, stage_id), ABSENT) for capture, stage_id in absent]
+        lost = list[Step]()
+        for start in range(0, len(puts), MOST_ACTIONS - 1):
+            lost += await self._requests.apply_steps([Step(actions=[*puts[start : start + MOST_ACTIONS - 1], *check])])
         for capture, stage_id in owned:
             if holders.get(capture.capture_id, stage_id) != stage_id:
-                lost += await self._claim_capture(scope, capture, stage_id, holders[capture.capture_id])
+                lost += await self._claim_capture(scope, capture, stage_id, holders[capture.capture_id], check)
         if lost:
             raise Retryable(
                 f"the ledger assigned captures of batch {manifest.batch} to another stage while it was being marked"
             )
 
-    async def _claim_capture(self, scope: Scope, capture: Capture, stage_id: str, holder: str) -> list[Step]:
-        """Take a capture from a stage after displacing it, and return the step if another process changed the capture
-        meanwhile.
-        """
+    async def _claim_capture(
+        self, scope: Scope, capture: Capture, stage_id: str, holder: str, check: Sequence[Action]
+    ) -> list[Step]:
+        """Take a capture from a stage after displacing it -> the step that another process has prevented."""
         # In this order: if only the capture were taken, the other stage would still be composed, and its rows would come twice.
-        await self._requests.write_item(displace_stage_action(scope, holder))
-        taking = put_action(capture_attributes(scope, capture, stage_id), "#stage_id = :holder", {"holder": holder})
-        now = await self._requests.write_item(taking)
-        return [] if now is None or now.get("stage_id") == stage_id else [Step(actions=[taking])]
+        displaced = await self._requests.apply_steps([Step(actions=[displace_stage_action(scope, holder), *check])])
+        if displaced and await self._get_stage_attributes(scope, [holder], "staged_at"):
+            return displaced
+        now = await self._requests.get_item(scope.capture_key(capture.capture_id))
+        if now.get("stage_id") == stage_id:
+            return []
+        taking = claim_capture_action(scope, capture, stage_id, holder, now.get("seen"))
+        return await self._requests.apply_steps([Step(actions=[taking, *check])])
 
     async def read_watermark(self) -> int:
         return int((await self._read_head_item()).get("marked", -1))
@@ -370,9 +382,6 @@ class DynamoLedger:
 
     async def read_head(self) -> int:
         return int((await self._read_head_item()).get("head", -1))
-
-    async def _read_head_item(self) -> Mapping[str, Any]:
-        return require_known_format(await self._requests.get_item(head_key(self._bound_lake_id)))
 
     async def advance_head(self, batch: int) -> bool:
         request = uuid.uuid4().hex

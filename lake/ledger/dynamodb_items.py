@@ -1,17 +1,19 @@
 """The ledger's items in DynamoDB: keys, attributes, and the actions that write them. Pure: makes no requests.
 
     capture#<lake_id>#<generation>#<capture_id>   -   uri, etag, size, rows, outcome, version_id, modified, sequencer,
-                                                          stage_id, state, batch
+                                                          stage_id, state, batch, seen, leaving
     stage#<lake_id>#<generation>#<stage_id>       -   body or object, bytes, staged_at, batch, displaced, expireTime
     pending#<lake_id>#<generation>#<shard>        <staged_at>#<stage_id>
     held#<lake_id>#<generation>                   <stage_id>   reason, staged_at
-    head#<lake_id>                                -   head, moved_by, marked
+    head#<lake_id>                                -   head, moved_by, marked, swap, followed
+    removal#<lake_id>                             -   removal_id, generation, captures, until
     lease#<lake_id>                               -   owner, beat, taken_by
     lakes                                         <lake_id>   uri, generation, shards
 
 `body` is the stage as compressed JSON; a large one is in the object of the lake's store that `object` names. `bytes` is
 the size of `body` in the item. `staged_at` is the stage's `written_at`: it only orders, and with it the key of the pending
-item can be made from the stage. `moved_by` and `taken_by` identify the request, whose answer may get lost.
+item can be made from the stage. `moved_by` and `taken_by` identify the request, whose answer may get lost. `leaving` is the
+id of the removal that has begun, `seen` is when the content was seen again last (`seen_at`).
 
 An item without `format` has format 1. Unknown attributes of newer versions survive an update, and in `body`; the items of
 `lakes`, pending, held and lease are rewritten whole, so no lasting attribute may be added to them.
@@ -22,7 +24,7 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal
 
 import zstandard
@@ -31,7 +33,7 @@ from pcaplake.lake.dynamodb_table import to_attribute_values
 from pcaplake.lake.formats import check_format, read_fields
 from pcaplake.lake.records import Capture, Stage
 
-from . import COMMITTED, STAGED, CaptureItem, Enrollment, Lease
+from . import COMMITTED, STAGED, CaptureItem, Enrollment, Lease, Removal, seen_at
 
 FORMAT = 1
 INLINE_BYTES = 300_000
@@ -86,6 +88,10 @@ def head_key(lake_id: str) -> Key:
     return {"pk": f"head#{lake_id}", "sk": _ALONE}
 
 
+def removal_key(lake_id: str) -> Key:
+    return {"pk": f"removal#{lake_id}", "sk": _ALONE}
+
+
 def lease_key(lake_id: str) -> Key:
     return {"pk": f"lease#{lake_id}", "sk": _ALONE}
 
@@ -133,7 +139,12 @@ def parse_capture_item(stored_item: Mapping[str, Any]) -> CaptureItem:
     fields = read_fields(Capture, {**stored_item, "capture_id": id_from_key(stored_item["pk"])})
     capture = Capture(**{name: value for name, value in fields.items() if name != "unknown"})
     return CaptureItem(
-        capture=capture, stage_id=stored_item["stage_id"], state=stored_item["state"], batch=stored_item.get("batch")
+        capture=capture,
+        stage_id=stored_item["stage_id"],
+        state=stored_item["state"],
+        batch=stored_item.get("batch"),
+        seen=stored_item.get("seen", ""),
+        leaving="leaving" in stored_item,
     )
 
 
@@ -193,13 +204,70 @@ def delete_action(key: Key, condition: str | None = None, values: Mapping[str, A
     return {"Delete": {"Key": to_attribute_values(key), **conditions}}
 
 
-def condition_check_action(key: Key, condition: str) -> Action:
+def condition_check_action(key: Key, condition: str, values: Mapping[str, Any] = _NOTHING) -> Action:
     return {
         "ConditionCheck": {
             "Key": to_attribute_values(key),
-            **request_expressions(_NOTHING, ConditionExpression=condition),
+            **request_expressions(values, ConditionExpression=condition),
         }
     }
+
+
+def check_above_head_action(lake_id: str, batch: int) -> Action:
+    """Fails if every table has the batch, so that its captures may have left the lake."""
+    return condition_check_action(head_key(lake_id), "attribute_not_exists(#head) OR #head < :batch", {"batch": batch})
+
+
+def _unchanged(item: CaptureItem) -> tuple[str, dict[str, Any]]:
+    """The condition that a capture does not leave, and is as it was read."""
+    seen = "#seen = :seen" if item.seen else "attribute_not_exists(#seen)"
+    values = {"stage_id": item.stage_id, "state": item.state} | ({"seen": item.seen} if item.seen else {})
+    return f"#stage_id = :stage_id AND #state = :state AND attribute_not_exists(#leaving) AND {seen}", values
+
+
+def see_again_action(stored_item: Mapping[str, Any], sighting: Capture) -> Action:
+    """Note in the item of a content, which is put as it was read, that it was seen again."""
+    item = parse_capture_item(stored_item)
+    seen = max(item.seen, seen_at(sighting.modified, sighting.sequencer))
+    return put_action({**stored_item, "seen": seen}, *_unchanged(item))
+
+
+def mark_leaving_action(scope: Scope, item: CaptureItem, removal_id: str) -> Action:
+    condition, values = _unchanged(item)
+    key = scope.capture_key(item.capture.capture_id)
+    return update_action(key, "SET #leaving = :leaving", condition, {**values, "leaving": removal_id})
+
+
+def mark_again_action(scope: Scope, capture_id: str, stage_id: str, removal_id: str) -> Action:
+    values = {"leaving": removal_id, "stage_id": stage_id}
+    return update_action(scope.capture_key(capture_id), "SET #leaving = :leaving", "#stage_id = :stage_id", values)
+
+
+def put_removal_action(lake_id: str, removal: Removal) -> Action:
+    return put_action({**removal_key(lake_id), **asdict(removal)}, ABSENT)
+
+
+def parse_removal(stored_item: Mapping[str, Any]) -> Removal:
+    require_known_format(stored_item)
+    return Removal(**{field.name: stored_item[field.name] for field in fields(Removal)})
+
+
+def end_removal_action(lake_id: str, removal_id: str) -> Action:
+    return delete_action(removal_key(lake_id), "#removal_id = :removal_id", {"removal_id": removal_id})
+
+
+def raise_swap_action(lake_id: str, swap: int) -> Action:
+    condition = "attribute_not_exists(#swap) OR #swap < :swap"
+    return update_action(head_key(lake_id), "SET #swap = :swap", condition, {"swap": swap})
+
+
+def raise_followed_action(lake_id: str, batch: int) -> Action:
+    condition = "attribute_not_exists(#followed) OR #followed < :batch"
+    return update_action(head_key(lake_id), "SET #followed = :batch", condition, {"batch": batch})
+
+
+def forget_swaps_action(lake_id: str) -> Action:
+    return update_action(head_key(lake_id), "REMOVE #swap, #followed", EXISTS)
 
 
 def mark_stage_action(scope: Scope, stage_id: str, batch: int) -> Action:
@@ -218,6 +286,13 @@ def commit_capture_action(scope: Scope, capture_id: str, stage_id: str, batch: i
     return update_action(
         scope.capture_key(capture_id), change, "#stage_id = :stage_id", {**values, "stage_id": stage_id}
     )
+
+
+def claim_capture_action(scope: Scope, capture: Capture, stage_id: str, holder: str, seen: str | None) -> Action:
+    """Give a capture to another stage. `seen`: as it was read, to be kept."""
+    values = {"holder": holder} | ({"seen": seen} if seen else {})
+    condition = f"#stage_id = :holder AND {'#seen = :seen' if seen else 'attribute_not_exists(#seen)'}"
+    return put_action({**capture_attributes(scope, capture, stage_id), "seen": seen}, condition, values)
 
 
 def unstage_capture_action(scope: Scope, capture_id: str, stage_id: str) -> Action:

@@ -10,7 +10,7 @@ import operator
 import sqlite3
 import uuid
 import zlib
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -158,18 +158,18 @@ class SqliteLedger(SqliteFile):
         return int(self._read_fact("swap", 0))
 
     @in_transaction
-    def forget_captures(self, generation: int, capture_ids: Collection[str], *, last_swap: int) -> None:
+    def forget_captures(self, generation: int, captures: Mapping[str, str], *, last_swap: int) -> None:
         if self._read_fact("swap", 0) >= last_swap:
             return
         self._write_fact("swap", last_swap)
         self._db.executemany(
             f"DELETE FROM captures WHERE generation = ?1 AND outcome = '{SEEN}' AND (uri, etag) = "
             "(SELECT uri, etag FROM captures WHERE generation = ?1 AND capture_id = ?2)",
-            [(generation, capture_id) for capture_id in capture_ids],
+            [(generation, capture_id) for capture_id in captures],
         )
         self._db.executemany(
-            "DELETE FROM captures WHERE generation = ? AND capture_id = ?",
-            [(generation, capture_id) for capture_id in capture_ids],
+            "DELETE FROM captures WHERE generation = ? AND capture_id = ? AND stage_id = ?",
+            [(generation, capture_id, stage_id) for capture_id, stage_id in captures.items()],
         )
 
     def _find_capture_holders(self, stage: Stage) -> dict[str, str]:

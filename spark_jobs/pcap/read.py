@@ -24,8 +24,7 @@ from pcaplake.ingest.captures.reference import ObjectRef
 from pcaplake.ingest.captures.source import LocalFile, RemoteFile, Sources
 from pcaplake.ingest.open_rows import RowWindow
 from pcaplake.ingest.pipeline import Reader
-from pcaplake.lake.identity import compute_capture_id
-from pcaplake.lake.records import Capture
+from pcaplake.lake.records import Capture, compute_capture_id
 from pcaplake.parser import CaptureError, Profile, ReadOptions, open_capture
 from pcaplake.parser.arrow_types import convert_batch
 from pcaplake.parser.capture.reader import DECODED, Summary

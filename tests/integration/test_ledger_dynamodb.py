@@ -18,6 +18,7 @@ from pcaplake.lake.ledger.dynamodb_items import delete_action
 from pcaplake.lake.records import Stage
 from pcaplake.lake.staging import window as stage_module
 from tests.lake.ledger.ledger_suite import LedgerSuite, Open, manifest, stage
+from tests.lake.ledger.removals_suite import RemovalsSuite
 from tests.worker.adapters.memory_store import MemoryStore
 
 from .conftest import Aws
@@ -49,6 +50,37 @@ def opened(table: str, lake_id: str) -> Open:
 
 class TestLedger(LedgerSuite):
     """Over a table of DynamoDB."""
+
+
+class TestRemovals(RemovalsSuite):
+    """Over a table of DynamoDB."""
+
+
+def test_a_late_leader_does_not_bring_back_captures_that_have_left(table: str, lake_id: str) -> None:
+    """It has read head before the batch was in every table, and puts what the ledger lacks of the batch."""
+
+    async def story(client: DynamoClient) -> None:
+        ledger = ledger_of(client, lake_id)
+        one, back = stage("s1", "a", "b"), stage("s2", "b")
+        assert await ledger.put_stage_if_absent(one) == {}
+        await ledger.mark_batch_stages(manifest(0, one))
+        read_head = ledger.read_head
+
+        async def head_of_before() -> int:
+            head = await read_head()
+            await ledger.flag_batch_committed(manifest(0, one))
+            assert await ledger.advance_head(0)
+            await ledger.forget_captures(0, {"a": "s1", "b": "s1"}, last_swap=1)
+            assert await ledger.put_stage_if_absent(back) == {}
+            return head
+
+        ledger.read_head = head_of_before  # type: ignore[method-assign]
+        with pytest.raises(Retryable):
+            await ledger.mark_batch_stages(manifest(0, one))
+        assert {name: item.stage_id for name, item in (await ledger.get_capture_items(0, "ab")).items()} == {"b": "s2"}
+        assert not (await ledger.get_stage_items(0, ["s2"]))["s2"].displaced
+
+    with_client(table, story)
 
 
 def test_the_leases_of_all_lakes_are_one_request(table: str, aws: Aws) -> None:

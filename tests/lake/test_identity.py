@@ -20,7 +20,6 @@ from pcaplake.lake.commit.overwrite import begin_generation, reserve_generation
 from pcaplake.lake.identity import (
     LAKE_JSON,
     CurrentIdentity,
-    compute_capture_id,
     local_file_uri,
     open_identity,
     read_identity,
@@ -28,6 +27,7 @@ from pcaplake.lake.identity import (
     refuse_nested_lake,
     restore_generation,
 )
+from pcaplake.lake.records import compute_capture_id
 from pcaplake.lake.store.store import Store
 from tests.lake.generations import raise_generation
 from tests.lake.store.object_servers import CONDITIONS, CREATE, GENERATION, KINDS, MATCH, serving

@@ -34,7 +34,7 @@ from pcaplake.worker import console as screen
 from pcaplake.worker.config.settings import LakeSettings, Settings, WrongSetting
 
 from .ingest_report import name_files, progress_values, say_which_decodings_differ, show_result, tally_as_dict
-from .lake_options import FollowLinks, LakeUri, Pair
+from .lake_options import FollowLinks, LakeUri, Pair, choose_lake
 
 if TYPE_CHECKING:
     from pcaplake.worker.config.routes import Routes
@@ -211,13 +211,7 @@ def _load_fleet(config: Path, options: SettingOptions) -> Fleet:
         )
     settings = FleetSettings.load(config)
     routes = settings.load_routes()
-    if options.lake is None and len(routes.lake_uris) > 1:
-        raise WrongSetting(
-            f"the routes lead to {len(routes.lake_uris)} lakes: name one of {', '.join(routes.lake_uris)} with --lake"
-        )
-    lake = options.lake or routes.lake_uris[0]
-    if lake not in routes.lake_uris:
-        raise WrongSetting(f"--lake: no route of {config} leads to {lake}")
+    lake = choose_lake(routes, options.lake, config)
     raw = settings.raw or bool(options.raw)
     readers = {
         route.name: Reader(profile=route.profile, decoder_version=VERSION, now=time.time, raw=raw)
@@ -250,7 +244,8 @@ def run_ingest(
         raise WrongSetting("--mode overwrite reads all captures anyway: use it without --reread")
     if changes.replace_changed and fleet is not None:
         raise WrongSetting(
-            "--replace-changed is for lakes of one machine: the ledger of a fleet cannot forget a content"
+            "--replace-changed is for lakes of one machine: for a fleet, set `changed_captures: replace`, or run "
+            "`pcaplake delete --older-contents`, with the same --config"
         )
     if fleet is None:
         asyncio.run(_require_local_ledger(store))

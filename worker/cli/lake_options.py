@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from pcaplake.lake.store.store import SCHEMES
+from pcaplake.worker.config.settings import WrongSetting
+
+if TYPE_CHECKING:
+    from pcaplake.worker.config.routes import Routes
 
 LakeUri = Annotated[
     str | None,
@@ -31,3 +35,15 @@ LedgerPath = Annotated[
         show_default=False,
     ),
 ]
+
+
+def choose_lake(routes: Routes, named: str | None, config: Path) -> str:
+    """The lake of a fleet that is meant. Raises WrongSetting if that is not clear."""
+    if named is None and len(routes.lake_uris) > 1:
+        raise WrongSetting(
+            f"the routes lead to {len(routes.lake_uris)} lakes: name one of {', '.join(routes.lake_uris)} with --lake"
+        )
+    lake = named or routes.lake_uris[0]
+    if lake not in routes.lake_uris:
+        raise WrongSetting(f"--lake: no route of {config} leads to {lake}")
+    return lake

@@ -132,6 +132,11 @@ class FleetSettings(BaseSettings, LakeSettings):
         "lease only a quarter as often.",
     )
 
+    changed_captures: Literal["keep", "replace"] = Field(
+        LakeConfig().changed_captures,
+        description="If an object gets another content: `keep` the rows of both, or `replace`: the committer removes the rows of "
+        "older contents, within minutes after those of the newest one are in every table.",
+    )
     deletion_cost: bool = Field(
         False,
         description="In Kubernetes: write the work in progress to the pod's own annotation "

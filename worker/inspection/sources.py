@@ -9,7 +9,7 @@ from typing import Any, BinaryIO, cast
 
 from pcaplake.ingest.captures.reference import ObjectRef
 from pcaplake.ingest.captures.source import LocalFile, Sources
-from pcaplake.lake.identity import compute_capture_id
+from pcaplake.lake.records import compute_capture_id
 from pcaplake.parser import Profile
 from pcaplake.parser.capture.recognition import should_be_capture
 from pcaplake.signals.database import Databases

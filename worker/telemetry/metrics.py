@@ -194,6 +194,14 @@ METRICS: Mapping[str, Metric] = {
     "captures_returned": _counter_metric(
         "pcaplake_captures_returned_total", "Captures that are read again because files of their stage are gone."
     ),
+    "captures_removed": _counter_metric(
+        "pcaplake_captures_removed_total",
+        "Older contents of objects whose rows were removed (setting `changed_captures`).",
+    ),
+    "upkeep_failures": _counter_metric(
+        "pcaplake_upkeep_failures_total",
+        "Attempts of the leader to finish swaps of rows or to remove older contents that failed and are repeated.",
+    ),
     "committer_failures": _counter_metric(
         "pcaplake_committer_failures_total", "Attempts of the committer that failed and were repeated."
     ),

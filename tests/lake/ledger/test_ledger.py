@@ -16,6 +16,8 @@ from pcaplake.common.errors import Fatal, Retryable
 from pcaplake.lake.ledger import Ledger
 from pcaplake.lake.ledger.sqlite import SqliteLedger
 from tests.lake.ledger.ledger_suite import LedgerSuite, Open, capture, run, stage
+from tests.lake.ledger.removals_suite import RemovalsSuite
+from tests.worker.adapters.fleet_ledger import FleetLedger
 from tests.worker.adapters.memory_ledger import MemoryLedger
 
 
@@ -46,6 +48,19 @@ class TestLedger(LedgerSuite):
             assert await ledger.list_pending_stages(0, 3) == ["s9", "s8", "s7"]
 
         run(opened, story)
+
+
+class TestRemovals(RemovalsSuite):
+    """Over the ledger in memory."""
+
+    @pytest.fixture
+    def opened(self) -> Open:
+        memory = FleetLedger()
+
+        async def fleet_ledger() -> Ledger:
+            return memory
+
+        return fleet_ledger
 
 
 async def test_a_missing_file_is_not_made_again(tmp_path: Path) -> None:

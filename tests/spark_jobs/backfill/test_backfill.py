@@ -177,7 +177,8 @@ def test_what_a_committer_gives_back_is_read_again(tmp_path: Path) -> None:
         lake = driver.lakes[work.routes.lake_uris[0]]
         captures = driver.run_coroutine(_captures(lake))
         ids = {capture.capture_id for capture in captures}
-        driver.run_coroutine(lake.ledger.forget_captures(0, ids, last_swap=1))
+        stages = {one: item.stage_id for one, item in driver.run_coroutine(lake.find_captures(ids)).items()}
+        driver.run_coroutine(lake.ledger.forget_captures(0, stages, last_swap=1))
         driver.run_coroutine(lake.source.replay_captures(captures))
         assert driver.run_coroutine(lake.find_captures(ids)).keys() == ids
         assert (driver.restaged.ends, driver.restaged.rows["can_frames"]) == ({"staged": 2}, 40)

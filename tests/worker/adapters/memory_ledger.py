@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -13,6 +13,7 @@ from pcaplake.lake.ledger import (
     Enrollment,
     Lease,
     LedgerLost,
+    Removal,
     StageItem,
     captures_of_other_stages,
 )
@@ -37,6 +38,8 @@ class _LedgerState:
     marked: int = -1
     lease: Lease = field(default_factory=Lease)
     last_swap: int = 0
+    removal: Removal | None = None
+    followed: int | None = None
 
 
 class MemoryLedger:
@@ -250,13 +253,15 @@ class MemoryLedger:
     async def read_last_swap(self) -> int:
         return self.shared.last_swap
 
-    async def forget_captures(self, generation: int, capture_ids: Collection[str], *, last_swap: int) -> None:
+    async def forget_captures(self, generation: int, captures: Mapping[str, str], *, last_swap: int) -> None:
         def forget() -> None:
             # rule: a ledger has each swap once
             if self.shared.last_swap >= last_swap:
                 return
             self.shared.last_swap = last_swap
-            for capture_id in capture_ids:
-                self.shared.captures.pop((generation, capture_id), None)
+            for capture_id, stage_id in captures.items():
+                item = self.shared.captures.get((generation, capture_id))
+                if item is not None and item.stage_id == stage_id:
+                    del self.shared.captures[generation, capture_id]
 
         await self._run_operation("forget_captures", forget)

@@ -23,9 +23,8 @@ from pcaplake.lake.commit.history import accept_removed_rows, accept_table_loss
 from pcaplake.lake.config import LakeConfig, table_partition_columns
 from pcaplake.lake.delta.lock_table_upkeep import delete_entries_of_gone_tables
 from pcaplake.lake.delta.log_store import LogStore
-from pcaplake.lake.identity import compute_capture_id
 from pcaplake.lake.missing_rows import MissingRows, describe_missing
-from pcaplake.lake.records import Capture, Manifest, Stage, list_uris
+from pcaplake.lake.records import Capture, Manifest, Stage, compute_capture_id, list_uris
 from pcaplake.lake.staging.window import Window
 from pcaplake.parser.schemas import TABLES
 from pcaplake.worker.admin.case import Case

@@ -94,7 +94,7 @@ async def _find_unfinished(case: Case, newest: int, generation: int) -> list[Fin
             f"{', '.join(behind)}: {'has' if len(behind) == 1 else 'have'} older rows of {counted(len(captures), 'capture')} "
             "than other tables: rows are being replaced (`ingest`, `delete` or `pcaplake-spark replace`), this was "
             "interrupted, or the table was restored to an older version",
-            "if no such run is active, run `pcaplake ingest`, or for a fleet `pcaplake-spark replace`: both first finish this",
+            "if no such run is active, run `pcaplake ingest`; in a fleet, the committer finishes this within ten minutes",
         )
     ]
 

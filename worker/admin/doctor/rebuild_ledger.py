@@ -10,13 +10,17 @@ from collections.abc import Mapping
 
 from pcaplake.common.errors import Fatal
 from pcaplake.common.plain_text import counted
+from pcaplake.common.runtime import Runtime
 from pcaplake.lake import adoption, identity
 from pcaplake.lake.commit import rebuild_ledger as from_manifests
+from pcaplake.lake.commit.removals import restore_removals
 from pcaplake.lake.commit.swap_records import read_removed_captures
+from pcaplake.lake.commit.swaps import Swaps
+from pcaplake.lake.config import LakeConfig
+from pcaplake.lake.delta.log_store import LogStore
 from pcaplake.lake.ledger import Ledger
 from pcaplake.lake.ledger.sqlite_file import LedgerDamaged
 from pcaplake.lake.records import Manifest
-from pcaplake.lake.sightings import content_id
 from pcaplake.worker.admin.case import Case, is_lease_renewed, iterate_manifests, list_batches_from
 
 
@@ -35,7 +39,7 @@ async def find_forgotten_stages(
         capture.capture_id: stage.stage_id
         for stage in manifest.stages
         for capture in stage.captures
-        if manifest.batch > removed.get(content_id(capture), -1)
+        if manifest.batch > removed.get(capture.content_id, -1)
     }
     known_captures = await ledger.get_capture_items(manifest.generation, captures)
     return list(
@@ -76,6 +80,16 @@ async def rebuild_lake_ledger(case: Case, *, adopt: bool) -> str:
             await ledger.flag_batch_committed(manifest)
             restored += 1
     await from_manifests.rebuild_from_manifests(case.store, ledger)
+    swaps = Swaps(
+        store=case.store,
+        log_store=LogStore(case.store, lock_table=case.lock_table),
+        ledger=ledger,
+        generation=lake.generation,
+        lake_config=LakeConfig(),
+        runtime=Runtime(),
+    )
+    # before others use the ledger: it must lack captures that have left the lake
+    await restore_removals(swaps)
     if adopt:
         await adoption.adopt_ledger(case.store, ledger, lake.lake_id)
     known, head = head, await ledger.read_head()
