@@ -13,10 +13,10 @@ from typing import BinaryIO
 
 from pcaplake.parser.errors import CaptureError
 
-from . import pcap, pcapng
+from . import file_headers
 from .compression import PACKINGS, DecompressedStream
 
-MAGICS = (pcapng.MAGIC, *pcap.MAGICS)
+MAGICS = (file_headers.SECTION_MAGIC, *file_headers.MAGICS)
 _READABLE = "captures are pcap or pcapng, optionally compressed with gzip, zstd or lz4"
 _CAPTURE_NAME = re.compile(
     r"[^.].*\.(pcap|pcapng|cap)"  # a name that begins with a dot is hidden, such as macOS's copy of attributes ._a.pcap
