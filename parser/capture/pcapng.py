@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import struct
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -255,7 +256,7 @@ class PcapngReader:
         self.first_interface = len(self.state.interfaces)
         self.decoder.state[encoding.INTERFACES] = 0
         if len(self.state.section_headers) < MAX_SECTIONS:
-            found = list(read_options(buffer, options, limit, order))
+            found = list(self._read_options(buffer, options, limit))
             texts = {code: _decode_text(value) for code, value in reversed(found)}
             comments = [_decode_text(value) or "" for code, value in found if code == COMMENT]
             header = SectionHeader(
@@ -271,7 +272,7 @@ class PcapngReader:
         link_type, _, snaplen = struct.unpack_from(self.order + "HHI", buffer, position + 8)
         name, resolution, offset, fcs = None, MICROSECONDS, 0, 0
         texts: dict[int, str | None] = {}
-        for code, value in read_options(buffer, position + INTERFACE_OPTIONS, limit, self.order):
+        for code, value in self._read_options(buffer, position + INTERFACE_OPTIONS, limit):
             size = len(value)
             if code == containers.IF_NAME:
                 name = self._decode_interface_name(value, position)
@@ -311,7 +312,7 @@ class PcapngReader:
             self.decoder.record_file_fault("block", "bad_value", offset, 0, number)
             return
         counted = self.counters.setdefault(self.first_interface + number, {})
-        for code, value in read_options(buffer, position + STATISTICS_OPTIONS, limit, self.order):
+        for code, value in self._read_options(buffer, position + STATISTICS_OPTIONS, limit):
             if code in COUNTERS and len(value) == 8:
                 counted[code] = min(struct.unpack(self.order + "Q", value)[0], MOST_COUNTED)
         drops = [counted[code] for code in (containers.ISB_DROPPED, containers.ISB_OS_DROPPED) if code in counted]
@@ -320,6 +321,12 @@ class PcapngReader:
             received=counted.get(containers.ISB_RECEIVED),
             dropped=min(sum(drops), MOST_COUNTED) if drops else None,
         )
+
+    def _read_options(self, buffer: Any, at: int, limit: int) -> Iterator[tuple[int, bytes]]:
+        """The options of a block that the decoder does not read. One that does not fit is a fault."""
+        cut = yield from read_options(buffer, at, limit, self.order)
+        if cut is not None:
+            self.decoder.record_file_fault("block", "overrun", self.state.base + cut[0], cut[1], limit - cut[0])
 
     def _decode_interface_name(self, value: bytes, position: int) -> str | None:
         name = value.rstrip(b"\0").decode("utf-8", "replace")

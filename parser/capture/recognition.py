@@ -25,6 +25,7 @@ _CAPTURE_NAME = re.compile(
 )
 _ARCHIVES = {  # first bytes -> what the file is, and what to do with it
     b"\xfd7zXZ\x00": "compressed with xz: decompress it",
+    b"\x02\x21\x4c\x18": "compressed with lz4's legacy format (lz4 -l): decompress it, or compress it without -l",
     b"BZh": "compressed with bzip2: decompress it",
     b"PK\x03\x04": "a zip archive: unpack it",
     b"7z\xbc\xaf\x27\x1c": "a 7z archive: unpack it",
