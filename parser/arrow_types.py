@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+FEW = 64  # rows for which Python takes less time than the import of pyarrow.compute, which most methods of arrays need
+
 
 def convert_array(array: pa.Array, kind: pa.DataType, *, keep_dictionaries: bool = False) -> pa.Array:
     """The same values as `kind`. `keep_dictionaries`: a dictionary of that type, without a null in it, may stay one.
@@ -21,6 +23,8 @@ def convert_array(array: pa.Array, kind: pa.DataType, *, keep_dictionaries: bool
     if pa.types.is_dictionary(array.type):
         if keep_dictionaries and array.type == pa.dictionary(pa.int32(), kind) and not array.dictionary.null_count:
             return array
+        if len(array) <= FEW and array.type.value_type == kind and pa.types.is_string(kind):
+            return pa.array(array.to_pylist(), kind)
         return convert_array(array.dictionary, kind).take(array.indices)
     if pa.types.is_decimal(array.type) and not pa.types.is_decimal(kind):  # Arrow misjudges the range of short decimals
         wide = (

@@ -82,7 +82,7 @@ COLUMNS: Final[dict[str, dict[str, str]]] = {
         "link_types": "Link types of the interfaces, as numbers of the LINKTYPE_ registry.",
         "interfaces": "Capture interfaces: number, name, link type, resolution of times, limit on the bytes of a packet, and the "
         "packets that it received and that the recorder dropped, by its last statistics in the file (null without them).",
-        "sections": "Number of pcapng sections, or of pcap files that were joined to one.",
+        "sections": "Number of pcapng sections, and of pcap files that were joined to one.",
         "truncated": "True if the file ends inside a packet or block.",
         "faults": "Number of faults by reason.",
         "rows": "Number of rows of this capture by table.",

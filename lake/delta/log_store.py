@@ -95,10 +95,12 @@ class LogStore(LogReader):
         )
 
         async def attempt_creation() -> bool | None:
-            if (await self._update_state(cache)).version < 0 and (
-                finish := await self._publisher.publish_version(table, 0, data)
-            ):
+            # who creates a table has just read that there is none; what has changed since is seen below
+            known = cache.state if cache.state is not None and not cache.stale else await self._update_state(cache)
+            if known.version < 0 and (finish := await self._publisher.publish_version(table, 0, data)):
                 await finish()
+                known.apply_version(0, data)
+                known.mark_settled()
             current_metadata = (await self._update_state(cache)).metadata
             return None if current_metadata is None else current_metadata.id == metadata.id
 

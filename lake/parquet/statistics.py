@@ -16,9 +16,10 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import lib
 
+from pcaplake.parser.arrow_types import FEW
+
 INDEXED_COLUMNS = 32  # delta.dataSkippingNumIndexedCols
 TEXT_LIMIT = 32  # characters of a string bound, as Spark cuts them
-FEW = 64  # rows whose range takes Python less time than the import of pyarrow.compute
 LONGEST_TEXT = 256  # characters of a string bound if no shorter string is above the value
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

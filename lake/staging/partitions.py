@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 _NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
-_ESCAPED = re.compile(r"[^A-Za-z0-9_.\-\u0080-\U0010ffff]")
+_ESCAPED = re.compile(r"[\x00-,/:-@\[-^`{-\x7f]")  # all of ASCII but letters, digits, "_", "." and "-"
 _MOST_BYTES = 200  # of a name: file systems allow 255, together with the name of the column
 
 Partition = tuple[str | None, ...]  # the value of each partition column, as text; None for null

@@ -1,8 +1,8 @@
 """pcap files (draft-ietf-opsawg-pcap): one header, then records without marks between them.
 
-Files that were joined (`cat a.pcap b.pcap`) are sections of one capture, also if the first one ends inside a packet. Records
-whose header is zero are no packets: such bytes are room that a recorder allocated and never filled. Nothing says where they end,
-so the next record is where its header is plausible.
+Files that were joined (`cat a.pcap b.pcap`, or b.pcapng) are sections of one capture, also if the first one ends inside a packet.
+Records whose header is zero are no packets: such bytes are room that a recorder allocated and never filled. Nothing says where
+they end, so the next record is where its header is plausible.
 """
 
 from __future__ import annotations
@@ -10,100 +10,18 @@ from __future__ import annotations
 import functools
 import re
 import struct
-from dataclasses import dataclass
 from typing import Any
 
 from pcaplake.parser.engine.kernels import encoding
-from pcaplake.parser.engine.layer import Layer
 from pcaplake.parser.errors import CaptureError
-from pcaplake.parser.protocols import containers
 
+from .file_headers import HEADER, MAGICS, RECORD, SECTION_MAGIC, FileHeader, find_file_header, find_section
 from .state import RAW_BYTES, CaptureState, Interface, Steps
 
-HEADER = 24  # bytes of the file header
-MAGICS = {  # the first four bytes -> byte order, length of a tick in ns, layers of a record by byte order
-    b"\xd4\xc3\xb2\xa1": ("<", 1000, containers.PCAP),
-    b"\xa1\xb2\xc3\xd4": (">", 1000, containers.PCAP),
-    b"\x4d\x3c\xb2\xa1": ("<", 1, containers.PCAP),
-    b"\xa1\xb2\x3c\x4d": (">", 1, containers.PCAP),
-    b"\x34\xcd\xb2\xa1": ("<", 1000, containers.MODIFIED_PCAP),
-    b"\xa1\xb2\xcd\x34": (">", 1000, containers.MODIFIED_PCAP),
-}
-# in versions before 2.3, and in that of DG/UX, the original length comes first; in 2.3 some writers have it so (Wireshark
-# wiretap/libpcap.c)
-SWAPPED_MINORS, SWAPPED_MAJOR, MAYBE_SWAPPED = range(3), 543, (2, 3)
-# AIX writes version 2.2, ns, and interface types of RFC 1573: Ethernet, Token Ring, FDDI, loopback (wiretap/libpcap.c)
-AIX_VERSION, AIX_LINK_TYPES = (2, 2), {6: 1, 9: 6, 15: 10, 24: 0}
-RECORD = 16  # bytes of the header of a record that all formats have
 MOST_BEFORE = encoding.LONGEST_PACKET + 2 * HEADER + RECORD  # bytes of a record, and of the file header in it
-MAGIC = re.compile(b"|".join(map(re.escape, MAGICS)))
+MAGIC = re.compile(b"|".join(map(re.escape, (*MAGICS, SECTION_MAGIC))))
 MOST_MAGICS = 8  # that are tried where a file may begin
 LEAST_LOOK, MOST_LOOK = 64, 1 << 20  # bytes that are looked at first, and later, where zeros end
-
-
-@dataclass(frozen=True, slots=True)
-class FileHeader:
-    """What a file header says.
-
-    order          of bytes, "<" or ">"
-    root           the layer of a record
-    swapped        the captured length of a record is the second one
-    maybe_swapped  it is the one that is less
-    network        the link type, and in the upper bits the length of the FCS
-    """
-
-    order: str
-    tick_ns: int
-    root: Layer
-    swapped: bool
-    maybe_swapped: bool
-    snaplen: int
-    network: int
-
-    @classmethod
-    def read(cls, head: bytes) -> FileHeader:
-        order, tick_ns, layers = MAGICS[head[:4]]
-        major, minor = version = struct.unpack(order + "HH", head[4:8])
-        snaplen, network = struct.unpack(order + "II", head[16:HEADER])
-        plain, swapped = layers is containers.PCAP, False
-        if plain and (major == SWAPPED_MAJOR or (major == 2 and minor in SWAPPED_MINORS)):
-            layers, swapped = containers.SWAPPED_PCAP, True
-            if version == AIX_VERSION and network in AIX_LINK_TYPES:
-                tick_ns, network = 1, AIX_LINK_TYPES[network]
-        return cls(order, tick_ns, layers[order], swapped, plain and version == MAYBE_SWAPPED, snaplen, network)
-
-    def record_end(self, buffer: Any, at: int, end: int) -> int:
-        """Where the record ends that begins here, or -1 if this is none: parts of a second, and lengths that packets have."""
-        if end - at < RECORD:
-            return -1
-        seconds, part, *lengths = struct.unpack_from(self.order + "IIII", buffer, at)
-        if (
-            part >= 10**9 // self.tick_ns
-            or max(lengths) > encoding.LONGEST_PACKET
-            or not (seconds or part or any(lengths))
-        ):
-            return -1
-        captured: int = min(lengths) if self.maybe_swapped else lengths[self.swapped]
-        return at + self.root.least + captured
-
-    def leads(self, buffer: Any, at: int, stop: int, end: int) -> bool:
-        """Whether records follow each other from here on, up to `stop` and beyond."""
-        while at < stop and end - at >= RECORD:
-            if (at := self.record_end(buffer, at, end)) < 0:
-                return False
-        return end - at < RECORD or self.record_end(buffer, at, end) >= 0
-
-
-def find_file_header(buffer: Any, at: int, end: int) -> FileHeader | None:
-    """The file header at this position, if there is one of a version that exists."""
-    head = buffer[at : min(at + HEADER, end)].tobytes()
-    if head[:4] not in MAGICS or len(head) < HEADER:
-        return None
-    order = MAGICS[head[:4]][0]
-    (major, minor), (network,) = struct.unpack(order + "HH", head[4:8]), struct.unpack(order + "I", head[20:HEADER])
-    exists = major == encoding.PCAP_MAJOR or (major, minor) == (encoding.DG_UX_MAJOR, 0)
-    # these bits of the link type are reserved
-    return FileHeader.read(head) if exists and not network & 0x03FF0000 else None
 
 
 class PcapReader:
@@ -112,15 +30,17 @@ class PcapReader:
     format = "pcap"
     header_size = HEADER  # bytes at the start of the file that `decode_buffer` does not get
 
-    def __init__(self, state: CaptureState, head: bytes) -> None:
+    def __init__(self, state: CaptureState, head: bytes, offset: int = 0) -> None:
+        """offset: of `head` in the capture."""
         if len(head) < HEADER:
             raise CaptureError("truncated", f"a pcap header has {HEADER} bytes, this file has {len(head)}")
         self.state, self.decoder = state, state.decoder
         self.sections = 0
+        self.meets_other_format = False  # a pcapng file begins where `decode_buffer` stopped
         self.zeros_from: int | None = None  # offset in the capture
         self.decoded = 0  # bytes at the start of the next buffer
         self.ordered = 0  # offset in the capture, up to which lengths are in order
-        self._begin_section(head, 0)
+        self._begin_section(head, offset)
 
     def _begin_section(self, head: bytes, offset: int) -> None:
         """What follows is as the file header says that is at `offset` in the capture."""
@@ -171,10 +91,16 @@ class PcapReader:
             broken = zeros or status == encoding.BROKEN
             if not (ended and position < end) and not (broken and self._has_enough(end - position, end)):
                 break
+            if find_section(buffer, position, position, end):
+                self.meets_other_format = True
+                return position
             # a record of a file that was cut may have taken the next file for its own bytes
             joined = self._find_file(buffer, position, position if broken else end, end)
             if joined >= 0:
                 self.state.record_truncation(min(position, joined), joined)
+                if find_file_header(buffer, joined, end) is None:
+                    self.meets_other_format = True
+                    return joined
                 position = self._begin_next(buffer, joined)
             elif zeros:
                 self.zeros_from = self.state.base + position
@@ -223,6 +149,8 @@ class PcapReader:
         tried = 0
         for match in MAGIC.finditer(buffer[begin : min(stop + 3, end)].tobytes()):
             at = begin + match.start()
+            if find_section(buffer, at, stop, end):
+                return at
             header = find_file_header(buffer, at, end)
             if header is not None and header.leads(buffer, at + HEADER, stop, end):
                 return at
@@ -263,13 +191,13 @@ class PcapReader:
 
     def _is_begin(self, buffer: Any, at: int, end: int) -> bool:
         """Whether a file begins here, or a record that another one, a file, zeros or the end follows."""
-        if find_file_header(buffer, at, end) is not None:
+        if find_file_header(buffer, at, end) is not None or find_section(buffer, at, at, end):
             return True
         after = self.header.record_end(buffer, at, end)
         if not (0 <= after <= end) or not buffer[at : at + 4].tobytes().strip(b"\0"):  # zeros are no time
             return False
         if not buffer[after : min(after + RECORD, end)].tobytes().strip(b"\0"):
             return True
-        if find_file_header(buffer, after, end) is not None:
+        if find_file_header(buffer, after, end) is not None or find_section(buffer, after, after, end):
             return True
         return self.header.leads(buffer, after, after, end)

@@ -6,7 +6,9 @@ a block with an impossible length. Because a block has its length at both ends, 
 
 from __future__ import annotations
 
+import re
 import struct
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -17,11 +19,10 @@ from pcaplake.parser.engine.pcapng_options import COMMENT, read_options
 from pcaplake.parser.errors import CaptureError
 from pcaplake.parser.protocols import containers
 
+from .file_headers import BLOCK_LEAST, BYTE_ORDERS, HEADER, MAGICS, find_file_header
 from .state import RAW_BYTES, CaptureState, Interface, SectionHeader, Steps
 
-MAGIC = b"\x0a\x0d\x0d\x0a"  # a section header, the same in both byte orders
-BYTE_ORDERS = {b"\x4d\x3c\x2b\x1a": "<", b"\x1a\x2b\x3c\x4d": ">"}
-BLOCK_LEAST, INTERFACE_LEAST, STATISTICS_LEAST = 12, 20, 24  # bytes
+INTERFACE_LEAST, STATISTICS_LEAST = 20, 24  # bytes
 SECTION_OPTIONS, INTERFACE_OPTIONS, STATISTICS_OPTIONS = 24, 16, 20  # bytes before the options of these blocks
 MICROSECONDS = 6  # if_tsresol of an interface that does not state it
 # block types accepted after garbage: packets, interfaces, names, statistics, journal, secrets, custom (copied or not)
@@ -34,6 +35,7 @@ LONG_BLOCKS = (4, 5, 9, 10, 0xBAD, 0x40000BAD)  # may be longer than any packet,
 LONGEST_NAME = 256  # characters kept of an interface's name; a batch may repeat it in every row
 LONGEST_TEXT = 1024  # characters kept of a text of a section or an interface
 MAX_SECTIONS, MAX_COMMENTS = 64, 16  # section headers whose texts are kept, and comments of each
+PCAP_MAGIC, MOST_MAGICS = re.compile(b"|".join(map(re.escape, MAGICS))), 8  # and how many are tried in garbage
 NOT_WHOLE, GARBAGE = 0, -1  # instead of the length of a block
 
 
@@ -58,7 +60,8 @@ class PcapngReader:
     format = "pcapng"
     header_size = 0  # bytes at the start of the file that `decode_buffer` does not get
 
-    def __init__(self, state: CaptureState, head: bytes) -> None:
+    def __init__(self, state: CaptureState, head: bytes, offset: int = 0) -> None:
+        """offset: of `head` in the capture."""
         if len(head) < BLOCK_LEAST:
             least = encoding.SECTION_LEAST
             raise CaptureError(
@@ -67,6 +70,7 @@ class PcapngReader:
         self.state, self.decoder = state, state.decoder
         self.order = "<"
         self.sections = 0
+        self.meets_other_format = False  # a pcap file begins where `decode_buffer` stopped
         self.first_interface = 0  # number in the capture of the section's first interface
         self.counters: dict[int, dict[int, int]] = {}  # number in the capture of an interface -> its last statistics
         self.bytes_to_skip = 0  # of a long block
@@ -89,13 +93,19 @@ class PcapngReader:
                     return position
             if self.garbage_from is not None:
                 next_block = self._search_next_block(buffer, position, end)
-                if not ended and not 0 <= next_block <= end - encoding.LONGEST_BLOCK:
+                joined = self._find_pcap(buffer, position, next_block if next_block >= 0 else end, end, ended)
+                if joined >= 0:
+                    next_block = joined
+                elif not ended and not 0 <= next_block <= end - encoding.LONGEST_BLOCK:
                     return max(position, end - encoding.LONGEST_BLOCK)  # an earlier block may still be incomplete
                 position = next_block if next_block >= 0 else end
                 self._end_garbage_region(position)
                 if next_block < 0:
                     return end
             position = yield from self._decode_packet_blocks(buffer, position, end, ended)
+            if find_file_header(buffer, position, end) is not None:
+                self.meets_other_format = True
+                return position
             broken = self.decoder.status == encoding.BROKEN
             undecided = not ended and self._is_near_buffer_end(position, end)
             # the length of a section header is in its own byte order, which the decoder does not know
@@ -119,8 +129,11 @@ class PcapngReader:
                 continue
             # the block is incomplete
             if ended and position < end:
-                self.state.record_truncation(position, end)
-                return end
+                joined = self._find_pcap(buffer, position, end, end, ended)
+                self.meets_other_format = joined >= 0
+                after = joined if joined >= 0 else end
+                self.state.record_truncation(position, after)
+                return after
             return position
 
     def _decode_packet_blocks(self, buffer: Any, position: int, end: int, ended: bool) -> Steps:
@@ -167,6 +180,22 @@ class PcapngReader:
             block_start = _find_next_block(buffer, position, until, end, order, types)
             nearest = block_start if block_start >= 0 else nearest
         return nearest
+
+    @staticmethod
+    def _find_pcap(buffer: Any, position: int, stop: int, end: int, ended: bool) -> int:
+        """Where in garbage, before `stop`, a pcap file begins, or -1: its records lead beyond `stop`, or follow each other for as
+        many bytes as the longest block has.
+        """
+        tried, last = 0, stop if ended else min(stop, end - encoding.LONGEST_BLOCK)
+        for match in PCAP_MAGIC.finditer(buffer[position : max(min(last + 3, end), position)].tobytes()):
+            at = position + match.start()
+            header = find_file_header(buffer, at, end)
+            if header and header.leads(buffer, at + HEADER, min(stop, at + encoding.LONGEST_BLOCK), end):
+                return at
+            tried += header is not None
+            if tried == MOST_MAGICS:
+                break
+        return -1
 
     def _block_type_and_length(self, buffer: Any, position: int) -> tuple[int, int]:
         block_type, length = struct.unpack_from(self.order + "II", buffer, position)
@@ -227,7 +256,7 @@ class PcapngReader:
         self.first_interface = len(self.state.interfaces)
         self.decoder.state[encoding.INTERFACES] = 0
         if len(self.state.section_headers) < MAX_SECTIONS:
-            found = list(read_options(buffer, options, limit, order))
+            found = list(self._read_options(buffer, options, limit))
             texts = {code: _decode_text(value) for code, value in reversed(found)}
             comments = [_decode_text(value) or "" for code, value in found if code == COMMENT]
             header = SectionHeader(
@@ -243,7 +272,7 @@ class PcapngReader:
         link_type, _, snaplen = struct.unpack_from(self.order + "HHI", buffer, position + 8)
         name, resolution, offset, fcs = None, MICROSECONDS, 0, 0
         texts: dict[int, str | None] = {}
-        for code, value in read_options(buffer, position + INTERFACE_OPTIONS, limit, self.order):
+        for code, value in self._read_options(buffer, position + INTERFACE_OPTIONS, limit):
             size = len(value)
             if code == containers.IF_NAME:
                 name = self._decode_interface_name(value, position)
@@ -283,7 +312,7 @@ class PcapngReader:
             self.decoder.record_file_fault("block", "bad_value", offset, 0, number)
             return
         counted = self.counters.setdefault(self.first_interface + number, {})
-        for code, value in read_options(buffer, position + STATISTICS_OPTIONS, limit, self.order):
+        for code, value in self._read_options(buffer, position + STATISTICS_OPTIONS, limit):
             if code in COUNTERS and len(value) == 8:
                 counted[code] = min(struct.unpack(self.order + "Q", value)[0], MOST_COUNTED)
         drops = [counted[code] for code in (containers.ISB_DROPPED, containers.ISB_OS_DROPPED) if code in counted]
@@ -292,6 +321,12 @@ class PcapngReader:
             received=counted.get(containers.ISB_RECEIVED),
             dropped=min(sum(drops), MOST_COUNTED) if drops else None,
         )
+
+    def _read_options(self, buffer: Any, at: int, limit: int) -> Iterator[tuple[int, bytes]]:
+        """The options of a block that the decoder does not read. One that does not fit is a fault."""
+        cut = yield from read_options(buffer, at, limit, self.order)
+        if cut is not None:
+            self.decoder.record_file_fault("block", "overrun", self.state.base + cut[0], cut[1], limit - cut[0])
 
     def _decode_interface_name(self, value: bytes, position: int) -> str | None:
         name = value.rstrip(b"\0").decode("utf-8", "replace")

@@ -24,7 +24,7 @@ from pcaplake.parser.engine.open_batches import OpenBatches
 from pcaplake.parser.profile import Profile
 from pcaplake.parser.schemas import TABLES
 
-from . import pcap, pcapng
+from . import file_headers, pcap, pcapng
 from .compression import DecompressedStream
 from .programs import compiled_program
 from .recognition import reason_not_a_capture
@@ -140,18 +140,19 @@ class Capture:
             self.decoder, self.interfaces, profile.interface_buses, number_interfaces=options.number_interfaces
         )
         self._stream = DecompressedStream(file)
-        head = bytearray(pcap.HEADER)
+        head = bytearray(file_headers.HEADER)
         self._head = bytes(head[: self._stream.fill_buffer(memoryview(head))])
-        self._reader = self._create_format_reader()
-        self.format = self._reader.format
+        reader = self._create_format_reader(self._head, 0)
+        if reader is None:
+            raise reason_not_a_capture(self._head, self._stream)
+        self._reader, self._sections = reader, 0  # of the files before, which were joined
+        self.format = reader.format
 
-    def _create_format_reader(self) -> pcap.PcapReader | pcapng.PcapngReader:
-        magic = self._head[:4]
-        if magic == pcapng.MAGIC:
-            return pcapng.PcapngReader(self._state, self._head)
-        if magic in pcap.MAGICS:
-            return pcap.PcapReader(self._state, self._head)
-        raise reason_not_a_capture(self._head, self._stream)
+    def _create_format_reader(self, head: bytes, offset: int) -> pcap.PcapReader | pcapng.PcapngReader | None:
+        """The reader of the format whose files begin with `head`, which is at `offset` in the capture; None: there is none."""
+        if head[:4] == file_headers.SECTION_MAGIC:
+            return pcapng.PcapngReader(self._state, head, offset)
+        return pcap.PcapReader(self._state, head, offset) if head[:4] in file_headers.MAGICS else None
 
     # -- reading --------------------------------------------------------------------------------------------------
     def batches(self) -> Batches:
@@ -172,17 +173,34 @@ class Capture:
             end = held + stream.fill_buffer(view[held : self._chunk_bytes])
             ended = end < self._chunk_bytes
             buffer[end : end + SLACK] = 0  # no row depends on what the memory held before
-            position = yield from self._select_rows_and_columns(reader.decode_buffer(buffer, end, ended))
+            begin = 0  # of what has not been decoded
+            while True:
+                steps = self._reader.decode_buffer(buffer[begin:], end - begin, ended)
+                position = yield from self._select_rows_and_columns(steps)
+                if not self._reader.meets_other_format:
+                    break
+                skipped = self._begin_other_format(buffer[begin + position : end], state.base + position)
+                begin, state.base, position = begin + position + skipped, state.base + position + skipped, 0
+                if not ended and end - begin < 2 * encoding.LONGEST_BLOCK:
+                    break  # more bytes decide what is there
             if position < 0:  # the rest cannot be read
-                position, ended = end, True
-            held = end - position
-            buffer[:held] = buffer[position:end].copy()
+                position, ended = end - begin, True
+            held = end - begin - position
+            buffer[:held] = buffer[begin + position : end].copy()
             state.base += position
         if stream.broken is not None:
             state.truncated = True
             self.decoder.record_file_fault("capture", "broken_compression", state.base + held)
         yield from self._select_rows_and_columns(self.decoder.finish_capture())
         self.summary = self._summarize_capture()
+
+    def _begin_other_format(self, rest: Any, offset: int) -> int:
+        """A file of the other format follows, at `offset` in the capture; return how many of its bytes are read."""
+        self._sections += self._reader.sections
+        reader = self._create_format_reader(rest[: file_headers.HEADER].tobytes(), offset)
+        assert reader is not None
+        self._reader = reader
+        return reader.header_size
 
     def _select_rows_and_columns(self, batches: Steps | Batches) -> Generator[tuple[str, pa.RecordBatch], None, Any]:
         """The rows of the chosen time range and the chosen columns; returns what `batches` returns."""
@@ -213,7 +231,7 @@ class Capture:
         return Summary(
             format=self.format,
             compression=self._stream.compression,
-            sections=self._reader.sections,
+            sections=self._sections + self._reader.sections,
             interfaces=tuple(self.interfaces),
             link_types=tuple(sorted({interface.link_type for interface in self.interfaces})),
             packets=decoder.packets,

@@ -13,10 +13,10 @@ from typing import BinaryIO
 
 from pcaplake.parser.errors import CaptureError
 
-from . import pcap, pcapng
+from . import file_headers
 from .compression import PACKINGS, DecompressedStream
 
-MAGICS = (pcapng.MAGIC, *pcap.MAGICS)
+MAGICS = (file_headers.SECTION_MAGIC, *file_headers.MAGICS)
 _READABLE = "captures are pcap or pcapng, optionally compressed with gzip, zstd or lz4"
 _CAPTURE_NAME = re.compile(
     r"[^.].*\.(pcap|pcapng|cap)"  # a name that begins with a dot is hidden, such as macOS's copy of attributes ._a.pcap
@@ -25,6 +25,7 @@ _CAPTURE_NAME = re.compile(
 )
 _ARCHIVES = {  # first bytes -> what the file is, and what to do with it
     b"\xfd7zXZ\x00": "compressed with xz: decompress it",
+    b"\x02\x21\x4c\x18": "compressed with lz4's legacy format (lz4 -l): decompress it, or compress it without -l",
     b"BZh": "compressed with bzip2: decompress it",
     b"PK\x03\x04": "a zip archive: unpack it",
     b"7z\xbc\xaf\x27\x1c": "a 7z archive: unpack it",

@@ -55,6 +55,12 @@ class Interface:
             return f"10^9/2^{self.resolution & 0x7F}"
         return str(10 ** (9 - self.resolution)) if self.resolution <= 9 else f"1/10^{self.resolution - 9}"
 
+    @property
+    def counts_seconds(self) -> bool:
+        """False if 64 bits of such ticks are less than a second: then they are no time."""
+        exponent = self.resolution & 0x7F
+        return exponent < (64 if self.resolution & 0x80 else 20)
+
     def clock_parameters(self, *, number: int, mode: int | None = None, factor: int = 0) -> list[int]:
         """The row of the table `clocks` (from `encoding.C_MODE`). `number`: of the interface within the whole capture."""
         if mode is None:
@@ -63,10 +69,10 @@ class Interface:
                 mode, factor = encoding.TICKS_BINARY, exponent
             elif exponent <= 9:
                 mode, factor = encoding.TICKS_TIMES, 10 ** (9 - exponent)
-            elif exponent <= 27:
+            else:
                 mode, factor = encoding.TICKS_OVER, 10 ** (exponent - 9)
-            else:  # a 64-bit counter of such ticks ends before 2 ns
-                mode, factor = encoding.TICKS_BINARY, 127
+            if not self.counts_seconds:
+                mode, factor = encoding.NO_CLOCK, 0
         # an Ethernet FCS has 4 bytes; writers count it in bytes, in 16-bit words or in bits
         fcs = ETHERNET_FCS if self.fcs and self.link_type == LINKTYPE_ETHERNET else 0
         named = number if self.bus is not None else -1

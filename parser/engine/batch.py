@@ -342,7 +342,7 @@ class BatchBuilder:
             return null_array(pa.list_(pa.int32()), self.n)
         offsets = np.zeros(counts.size + 1, np.int32)
         np.cumsum(counts, out=offsets[1:])
-        values = pa.array(np.concatenate([v for _, v in parts]), pa.int32())
+        values = primitive_array(pa.int32(), np.concatenate([v for _, v in parts]).astype(np.int32), None)
         bits = pa.py_buffer(np.packbits(counts > 0, bitorder="little"))
         return pa.Array.from_buffers(pa.list_(pa.int32()), self.n, [bits, pa.py_buffer(offsets)], children=[values])
 

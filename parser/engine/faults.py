@@ -10,17 +10,13 @@ import pyarrow as pa
 
 from pcaplake.parser.schemas import FAULTS
 
+from .arrays import array_of_runs, constant_dictionary_array, primitive_array
 from .batch import NO_DAY
 from .kernels import encoding
 from .texts import Formatter
 
 UNKNOWN = -1  # as a value of `decoded` and `recorder_dropped`
 MAX_ROWS, MAX_PARTS = 65_536, 4096  # limits of a batch of faults; a part is the faults of one morsel
-
-
-def _bools(values: Any) -> pa.Array:
-    """Numbers that are 0, 1 or UNKNOWN."""
-    return pa.array(values > 0, pa.bool_(), mask=values == UNKNOWN)
 
 
 class FaultRows:
@@ -73,34 +69,30 @@ class FaultRows:
                 *("decoded", "offset", "need", "have", "recorder_dropped"),
             )
         }
-        words = {name: [w for p in parts for w in p[name]] for name in ("layer", "reason")}
         times, days = joined["ts_ns"].astype(np.int64), joined["day"].astype(np.int32)
-        name_of = self._formatters["interface_names"]
-        numbers, codes = np.unique(joined["interface"], return_inverse=True)
-        names = pa.array([name_of(0, i) if i >= 0 else None for i in numbers.tolist()], pa.string())
+        numbers, name_of = joined["interface"].tolist(), self._formatters["interface_names"]
+        names = {number: name_of(0, number) if number >= 0 else None for number in set(numbers)}
+        words = {name: [w for p in parts for w in p[name]] for name in ("layer", "reason")}
+        words["interface"] = [names[number] for number in numbers]
+        # not Arrow's own conversions, which import numpy.ma and pyarrow.compute: longer than to decode a small capture
         arrays = {
-            **{key: pa.array([self._names[key]] * n, pa.string()) for key in ("capture_id", "vehicle_id")},
-            "date": pa.array(days, pa.int32(), mask=days == NO_DAY).cast(pa.date32()),
-            "ts": pa.array(times // 1000, pa.int64(), mask=times == encoding.NO_TIME).cast(
-                pa.timestamp("us", tz="UTC")
-            ),
-            "ts_ns": pa.array(times, pa.int64(), mask=times == encoding.NO_TIME),
-            "packet_no": pa.array(joined["packet_no"], pa.int64()),
-            "sub_no": pa.array(joined["sub_no"], pa.int32()),
-            "interface": names.take(pa.array(codes, pa.int64())),
-            **{name: pa.array(words[name], pa.string()) for name in words},
-            "decoded": _bools(joined["decoded"]),
-            "offset": pa.array(joined["offset"], pa.int64(), mask=joined["offset"] < 0),
-            "need": pa.array(joined["need"], pa.int64()),
-            "have": pa.array(joined["have"], pa.int64()),
-            "recorder_dropped": _bools(joined["recorder_dropped"]),
+            **{key: constant_dictionary_array(self._names[key], n) for key in ("capture_id", "vehicle_id")},
+            **{name: array_of_runs([*enumerate(of_rows)], n) for name, of_rows in words.items()},
+            "date": primitive_array(pa.date32(), days, days != NO_DAY),
+            "ts": primitive_array(pa.timestamp("us", tz="UTC"), times // 1000, times != encoding.NO_TIME),
+            "ts_ns": primitive_array(pa.int64(), times, times != encoding.NO_TIME),
+            "sub_no": primitive_array(pa.int32(), joined["sub_no"], None),
+            "offset": primitive_array(pa.int64(), joined["offset"].astype(np.int64), joined["offset"] >= 0),
+            **{
+                name: primitive_array(pa.int64(), joined[name].astype(np.int64), None)
+                for name in ("packet_no", "need", "have")
+            },
+            **{
+                name: primitive_array(pa.bool_(), joined[name] > 0, joined[name] != UNKNOWN)
+                for name in ("decoded", "recorder_dropped")
+            },
         }
         fields = [FAULTS.schema.field(name) for name in FAULTS.columns if name in self._columns]
-        columns = [
-            arrays[f.name].dictionary_encode()
-            if pa.types.is_string(f.type) and arrays[f.name].null_count < n
-            else arrays[f.name]
-            for f in fields
-        ]
+        columns = [arrays[field.name] for field in fields]
         schema = pa.schema([pa.field(f.name, a.type, f.nullable) for f, a in zip(fields, columns, strict=True)])
         yield "faults", pa.RecordBatch.from_arrays(columns, schema=schema)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from .arrays import primitive_array
+from .arrays import array_of_runs, primitive_array
 from .layer import FixedBytes
 from .message_objects import Bytes
 
@@ -35,4 +35,4 @@ def fixed_bytes_array(kind: pa.DataType, found: Found, n: int) -> pa.Array:
     if not pa.types.is_string(kind):
         return pa.array(values, kind)
     texts = [None if v is None else v.partition(b"\0")[0].decode("utf-8", "replace") for v in values]
-    return pa.array(texts, kind).dictionary_encode()
+    return array_of_runs([*enumerate(texts)], n)

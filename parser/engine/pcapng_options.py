@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import Any
 
 COMMENT = 1  # opt_comment, of blocks of every type
 
 
-def read_options(buffer: Any, at: int, limit: int, order: str) -> Iterator[tuple[int, bytes]]:
+def read_options(
+    buffer: Any, at: int, limit: int, order: str
+) -> Generator[tuple[int, bytes], None, tuple[int, int] | None]:
     """Code and value of each option in buffer[at:limit], a uint8 array, until the end mark or an option that does not fit.
 
-    order: "<" or ">".
+    order: "<" or ">". Returns the position and the bytes of the option that does not fit, None if each does.
     """
     while at + 4 <= limit:
         code, size = struct.unpack_from(order + "HH", buffer, at)
-        if code == 0 or at + 4 + size > limit:
-            return
+        if code == 0:
+            break
+        if at + 4 + size > limit:
+            return at, 4 + size
         yield code, buffer[at + 4 : at + 4 + size].tobytes()
         at += 4 + (size + 3 & -4)
+    return None
 
 
 def read_comments(buffer: Any, at: int, limit: int, order: str) -> str:

@@ -98,7 +98,14 @@ def _is_plausible(header: Any) -> Any:
 
     A length that is too small is a fault of a header that is right otherwise.
     """
-    return (header.length <= LONGEST_MESSAGE) & (header.protocol_version == 1) & ((header.message_type & 0x1F) <= 2)
+    kind = header.message_type
+    return (
+        (header.length <= LONGEST_MESSAGE)
+        & (header.protocol_version == 1)
+        & ((kind & 0x1F) <= 2)
+        & ((kind & 0x82) <= 0x80)  # 0x80 and 0x81 are answers, 0x82 is nothing
+        & ((kind & 0x60) <= 0x40)  # an acknowledgment has no segments
+    )
 
 
 SOMEIP = Layer(

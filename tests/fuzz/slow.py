@@ -67,6 +67,9 @@ def _files() -> Iterator[tuple[str, Make]]:
     head, record = _pcap(227, iter([(T0, b"")]))
     yield "joined_files", _filled(head)
     yield "joined_files_with_packets", _filled(head + record)
+    yield "files_of_both_formats", _filled(head + record + _SECTION + _PLAIN)
+    yield "headers_of_pcap_in_garbage", _filled(head, _SECTION + b"a")
+    yield "headers_of_pcapng_in_garbage", _filled(_SECTION[:-4] + bytes(4), head + record[:-4] + b"\xff" * 4)
     yield "zeros_between_packets", _filled(bytes(16) + record, head)
     older = head[:6] + b"\3" + head[7:]  # lengths may be swapped
     yield "zeros_between_packets_of_version_2.3", _filled(bytes(16) + record, older)

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from pcaplake.parser import Profile, ReadOptions, Summary, open_capture
-from pcaplake.parser.capture import pcap, pcapng
+from pcaplake.parser.capture import file_headers
 from pcaplake.parser.capture.reader import DEFAULT_OPTIONS
 
 Rows = Mapping[str, list[dict[str, Any]]]
@@ -50,9 +50,9 @@ def read(
     `chunk`: bytes of the reading buffer, even below the least; `tight`: just enough of them, for a capture that is not
     packed, so that what reads behind the capture reads behind the buffer.
     """
-    if tight and data[:4] == pcapng.MAGIC:
+    if tight and data[:4] == file_headers.SECTION_MAGIC:
         chunk = len(data) + 1
-    elif tight and data[:4] in pcap.MAGICS:
+    elif tight and data[:4] in file_headers.MAGICS:
         chunk = max(len(data) - 24, 0) + 1
     options = ReadOptions(chunk_bytes=chunk_bytes, batch_rows=batch_rows, reassembly_bytes=reassembly_bytes)
     with open_capture(io.BytesIO(data), **{"profile": PROFILE, "raw": True, **choice}, options=options) as capture:

@@ -301,6 +301,14 @@ MUTANTS: Mapping[str, Mutant] = {
         "options are padded to a multiple of 4 bytes",
         Operation(lambda a, b: a - 3, ast.BitAnd),
     ),
+    "ticks that are too short are a time": Mutant(
+        clock.timestamp_nanoseconds,
+        "ticks that are too short for 64 bits of them to be a second are no time",
+        Becomes(np.int64(0)),
+    ),
+    "an option that does not fit is not told": Mutant(
+        header_values.read_packet_options, "an option that does not fit into its block is told", NEVER
+    ),
     "the last option of a kind counts": Mutant(
         header_values.read_packet_options, "the first option of a kind counts", Operation(_true, ast.Lt)
     ),

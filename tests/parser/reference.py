@@ -52,6 +52,7 @@ from tests.parser.reference_values import (
     Wire,
     buses,
     comments,
+    cut_option,
     number,
     options,
     piece_value,
@@ -152,18 +153,27 @@ class Reference:
             block = data[at : at + size]
             if kind == 0x0A0D0D0A:
                 self.wires, section = [], section + 1
+                self._options_fit(block[:-4], 24, order, at)
             elif kind == 5:
                 (named,) = struct.unpack(order + "I", block[8:12])
                 if 12 < size < 24:  # without a body it says nothing
                     self._fault(None, "block", "short_header", at, 24, size)
                 elif size >= 24 and named >= len(self.wires):
                     self._fault(None, "block", "bad_value", at, 0, named)
+                elif size >= 24:
+                    self._options_fit(block[:-4], 20, order, at)
             elif kind == 1:
+                self._options_fit(block[:-4], 16, order, at)
                 self.wires.append(self._interface(block[8:-4], order))
             else:
                 self._walk(block, containers.BLOCK[order], at)
             at += size
         return None
+
+    def _options_fit(self, block: bytes, begin: int, order: str, at: int) -> None:
+        cut = cut_option(block[begin:], order)
+        if cut is not None:
+            self._fault(None, "block", "overrun", at + begin + cut[0], *cut[1:])
 
     def _interface(self, body: bytes, order: str) -> Wire:
         link_type, _, snaplen = struct.unpack(order + "HHI", body[:8])
@@ -319,8 +329,8 @@ class Reference:
                 self._fault_at(layer, "bad_value", at, total, have, decoded=True)
             if layer.lossless is not None and not self._holds(layer.lossless(h), path):
                 self._fault_at(layer, "dropped", at, 0, 0, decoded=True)
-            for reason, *sizes in wrong:
-                self._fault_at(layer, reason, at, *sizes, decoded=True)
+            for reason, where, *sizes in wrong:
+                self._fault_at(layer, reason, where, *sizes, decoded=True)
             if layer.new_packet:
                 self.before, self.inside = len(self.met), self.inside + 1
                 self.here = self.inside
@@ -389,8 +399,8 @@ class Reference:
             self.claimed[keys, key] = next(found, None)
         return self.claimed[keys, key]
 
-    def _record(self, here: Met, limit: int, over: bool) -> list[tuple[str, int, int]]:
-        """A captured packet begins; what is wrong with its record: reason, need, have."""
+    def _record(self, here: Met, limit: int, over: bool) -> list[tuple[str, int, int, int]]:
+        """A captured packet begins; what is wrong with its record: reason, where, need, have."""
         record, h = here.layer.record, here.header
         assert record is not None
         interface, original = record.interface(h), record.original(h)
@@ -400,16 +410,18 @@ class Reference:
             captured = min(captured, wire.snaplen)
         high, low = record.high(h), record.low(h)
         time = wire.time(high, low) if wire is not None and record.timed else None
-        direction, fcs, comment = 0, wire.fcs if wire is not None else 0, None
+        direction, fcs, comment, cut = 0, wire.fcs if wire is not None else 0, None, None
         dropped = record.dropped(h) if record.dropped(h) != 0xFFFF else 0
         if record.options and not over:
             order = "<" if here.layer.packet.__hdr_fmt__[0] == "<" else ">"
             behind = self.data[here.body + (captured + 3 & ~3) : limit]
+            cut = cut_option(behind, order)
             found = options(behind, order, {2: 4, 4: 8})
             (lost,) = struct.unpack(order + "Q", found.get(4, bytes(8)))
             dropped, comment = lost % 2**63 or dropped, comments(behind, order)
             (bits,) = struct.unpack(order + "I", found.get(2, bytes(4)))
             direction, fcs = bits & 3, bits >> 5 & 15 or fcs
+        first_option = here.body + (captured + 3 & ~3)
         whole = self.data[here.body : here.body + captured]
         self.reading.packets += 1
         long, captured = captured, min(captured, LONGEST_PACKET)
@@ -420,15 +432,17 @@ class Reference:
         here.end = here.body + captured
         if fcs:  # the last bytes of the original frame, as far as they were captured
             here.end -= min(captured, max(0, fcs - max(0, original - captured)))
-        wrong: list[tuple[str, int, int]] = []
+        wrong: list[tuple[str, int, int, int]] = []
         if wire is None:
-            wrong.append(("bad_value", 0, interface))
+            wrong.append(("bad_value", here.at, 0, interface))
         elif record.timed and time is None:
-            wrong.append(("bad_time", 0, low))
+            wrong.append(("bad_time", here.at, 0, low))
+        if cut is not None:
+            wrong.append(("overrun", first_option + cut[0], *cut[1:]))
         if dropped:
-            wrong.append(("dropped", 0, dropped))
+            wrong.append(("dropped", here.at, 0, dropped))
         if captured < long:
-            wrong.append(("overrun", long, captured))
+            wrong.append(("overrun", here.at, long, captured))
         return wrong
 
     def _fault_at(self, layer: Layer, reason: str, at: int, need: int, have: int, *, decoded: bool = False) -> None:

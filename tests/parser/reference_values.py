@@ -40,6 +40,8 @@ class Wire:
         if self.tick is None:
             ns = high * 10**9 + low * self.unit
         else:
+            if 2**64 * self.tick <= 1:
+                return None
             ns = int(((high << 32) + low) * self.tick * 10**9 // 1) + self.offset * 10**9
         return ns if 0 <= ns < END_OF_TIME_NS else None
 
@@ -160,6 +162,19 @@ def options(data: bytes, order: str, sizes: Mapping[int, int]) -> dict[int, byte
             found.setdefault(code, data[at + 4 : at + 4 + size])
         at += 4 + (size + 3 & ~3)
     return found
+
+
+def cut_option(data: bytes, order: str) -> tuple[int, int, int] | None:
+    """Where a pcapng option begins that does not fit, its bytes, and those that are there."""
+    at = 0
+    while at + 4 <= len(data):
+        code, size = struct.unpack(order + "HH", data[at : at + 4])
+        if code == 0:
+            break
+        if 4 + size > len(data) - at:
+            return at, 4 + size, len(data) - at
+        at += 4 + (size + 3 & ~3)
+    return None
 
 
 def comments(data: bytes, order: str) -> str | None:

@@ -217,6 +217,22 @@ def test_other_streams_on_a_port_of_an_offer() -> None:
     assert [fault["reason"] for fault in rows["faults"]] == ["gap"]
 
 
+def test_messages_are_found_by_the_types_that_exist() -> None:
+    """AUTOSAR PRS_SOMEIPProtocol: requests, events, answers, acknowledgments of them, and segments of what is not one."""
+    kinds = {0x00, 0x01, 0x02, 0x80, 0x81}
+    kinds |= {kind | 0x20 for kind in kinds} | {kind | 0x40 for kind in kinds}
+    for kind in range(256):
+        message = bytearray(someip(b"abcd"))
+        message[14] = kind
+        datagrams = checked([offer(30501), ipv4(datagram(bytes(message), 30501))])
+        segments = checked(
+            [offer(30501, TCP), segment(30501, 100, b"", flags=2), segment(30501, 101, bytes(40) + message)]
+        )
+        for rows in (datagrams, segments):
+            found = [row["message_type"] for row in rows["someip_messages"] if row["service_id"] != 0xFFFF]
+            assert found == ([kind] if kind in kinds else []), hex(kind)
+
+
 def test_a_capture_names_only_so_many_ports() -> None:
     """However many packets name them; that there are more is one fault."""
     many = [option(0x04, UDP, 2000 + i) for i in range(250)]

@@ -83,7 +83,8 @@ def led_in(r: Random, data: bytes) -> bytes:
 
 
 def drawn(r: Random) -> bytes:
-    return led_in(r, r.choice((joined_files, sections))(r))
+    parts = r.choice([(joined_files,), (sections,), (joined_files, sections), (sections, joined_files)])
+    return led_in(r, b"".join(part(r) for part in parts))
 
 
 def facts(summary: Summary) -> dict[str, Any]:

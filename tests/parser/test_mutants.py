@@ -137,6 +137,9 @@ def sections() -> bytes:
             s.enhanced(can0, (T0 << 20) + 7, interface=5),
             s.interface(227, resolution=0x80 | 40),
             s.enhanced(can0, (1 << 60) + (1 << 39), interface=6),
+            s.interface(227, resolution=0xFF),
+            s.enhanced(can0, interface=7),
+            s.enhanced(can0, more=s.option(1, bytes(40))[:8]),
             s.block(10, b"1234", echo=20),
             s.enhanced(can0),
             struct.pack("<II2sI", 4, 14, b"ab", 14),  # no multiple of four

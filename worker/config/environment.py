@@ -36,11 +36,6 @@ def list_variables() -> list[str]:
     return [name for name in os.environ if name.upper().startswith(PREFIX)]
 
 
-def disable_pydantic_plugins() -> None:
-    """Keeps pydantic from reading the metadata of all installed packages, in which it looks for plugins."""
-    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
-
-
 def limit_numpy_threads() -> None:
     """Keeps numpy's linear algebra, which pcaplake does not use, from starting threads that spin while they wait for work."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

@@ -138,6 +138,8 @@ Columns = Annotated[tuple[str, ...] | None, BeforeValidator(parse_columns)]
 class LakeSettings(BaseModel):
     """How a process writes to a lake: the settings that `ingest` and `run` share. The defaults are those of `LakeConfig`."""
 
+    model_config = ConfigDict(defer_build=True)  # a command uses one of the classes that inherit it
+
     target_file_size: Size = Field(LakeConfig().target_file_size, description="Target size of Parquet files.")
     max_records: int = Field(
         LakeConfig().max_records,

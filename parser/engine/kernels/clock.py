@@ -28,21 +28,24 @@ def timestamp_nanoseconds(high, low, mode, factor, offset, most):
     elif mode == TICKS_OVER:
         ns = np.int64(ticks // np.uint64(factor))
         seconds, parts = ns // BILLION, ns % BILLION
-    else:
-        bits = np.uint64(factor)  # units of 2^-bits seconds
-        seconds = np.int64(ticks >> bits) if factor < 64 else np.int64(0)
-        part = ticks & ((np.uint64(1) << bits) - np.uint64(1)) if factor < 64 else ticks
+    elif mode == TICKS_BINARY:
+        bits = np.uint64(factor)  # units of 2^-bits seconds, less than 64 bits
+        seconds = np.int64(ticks >> bits)
+        part = ticks & ((np.uint64(1) << bits) - np.uint64(1))
         # part * 10^9 / 2^bits without 128-bit numbers: multiply both halves, then shift; floors nest
         upper = (part >> np.uint64(32)) * np.uint64(BILLION) + (
             ((part & np.uint64(0xFFFFFFFF)) * np.uint64(BILLION)) >> np.uint64(32)
         )
         if factor >= 32:
             # rule: the upper half has been shifted by 32 bits already
-            fraction = upper >> (bits - np.uint64(32)) if factor < 96 else np.uint64(0)
+            fraction = upper >> (bits - np.uint64(32))
         else:
             # rule: a part of a second counts in nanoseconds
             fraction = (part * np.uint64(BILLION)) >> bits
         parts = np.int64(fraction)
+    else:
+        # rule: ticks that are too short for 64 bits of them to be a second are no time
+        return NO_TIME
     if seconds < 0:  # more than 63 bits
         return NO_TIME
     # rule: the offset of a clock is added to its time

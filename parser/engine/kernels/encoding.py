@@ -99,7 +99,7 @@ HEADER_TERM_WIDTH = 9
 # -- `clocks`: one row for each interface -----------------------------------------------------------------------------
 C_MODE, C_FACTOR, C_OFFSET, C_FCS, C_SNAPLEN, C_NUMBER, C_NAMED, C_LINK, C_MOST = range(9)
 CLOCK_WIDTH = 9  # C_MOST: the greatest count of ticks whose product with the factor fits into 63 bits
-SECONDS_AND_PARTS, TICKS_TIMES, TICKS_OVER, TICKS_BINARY = range(4)
+SECONDS_AND_PARTS, TICKS_TIMES, TICKS_OVER, TICKS_BINARY, NO_CLOCK = range(5)
 NO_TIME = np.int64(-(2**63))
 BILLION = 1_000_000_000
 END_OF_TIME = 7_258_118_400  # 2200-01-01 in seconds: a later time means a broken clock

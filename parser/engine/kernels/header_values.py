@@ -41,10 +41,11 @@ def find_sparse_key(sparse, space, key):
 
 @helper
 def read_packet_options(data, at, limit, big):
-    """epb_flags and epb_dropcount among the pcapng options in data[at:limit], 0 without them, and whether there is a comment
-    (draft-ietf-opsawg-pcapng, 4.3).
+    """epb_flags and epb_dropcount among the pcapng options in data[at:limit], 0 without them, whether there is a comment
+    (draft-ietf-opsawg-pcapng, 4.3), where an option begins that does not fit, or -1, and its bytes.
     """
-    flags, dropped, commented = np.int64(-1), np.int64(-1), False
+    flags, dropped, commented, overrun = np.int64(-1), np.int64(-1), False, np.int64(-1)
+    size = np.int64(0)
     while limit - at >= 4:
         word = load(data, at)
         if big:
@@ -52,7 +53,10 @@ def read_packet_options(data, at, limit, big):
             code, size = (word >> 16) & 0xFFFF, word & 0xFFFF
         else:
             code, size = word & 0xFFFF, (word >> 16) & 0xFFFF
-        if code == 0 or 4 + size > limit - at:
+        # rule: an option that does not fit into its block is told
+        if code != 0 and 4 + size > limit - at:
+            overrun = at
+        if code == 0 or overrun >= 0:
             break
         value = load(data, at + 4)
         value = swap(value) if big else value
@@ -65,7 +69,7 @@ def read_packet_options(data, at, limit, big):
             commented = True
         # rule: options are padded to a multiple of 4 bytes
         at += 4 + ((size + 3) & -4)
-    return max(flags, 0), max(dropped, 0), commented
+    return max(flags, 0), max(dropped, 0), commented, overrun, 4 + size
 
 
 @helper

@@ -210,9 +210,23 @@ def walk_records(
                         if flags & F_OPTIONS:
                             # rule: a packet is padded to a multiple of 4 bytes
                             after = body + ((captured + 3) & -4)
-                            if limit - after >= 8 and fault == 0:
-                                bits, lost, commented = read_packet_options(data, after, limit, flags & F_BIG)
+                            if limit - after >= 4 and fault == 0:
+                                bits, lost, commented, cut, size = read_packet_options(
+                                    data, after, limit, flags & F_BIG
+                                )
                                 dropped = lost if lost > 0 else dropped
+                                if cut >= 0:
+                                    n_faults = write_fault_row(
+                                        faults,
+                                        fault_room,
+                                        n_faults,
+                                        ordinal,
+                                        layer,
+                                        OVERRUN,
+                                        cut,
+                                        size,
+                                        limit - cut,
+                                    )
                                 if commented:
                                     n_faults = write_fault_row(
                                         faults, fault_room, n_faults, ordinal, layer, COMMENT, after, limit, 0

@@ -373,3 +373,35 @@ async def test_a_damaged_version_is_named() -> None:
         await open_log(MemoryStore()).commit("u", [add("a")], schema=SCHEMA, partition_columns=[])
     store.put_past_faults(f"t/_delta_log/{2:020d}.json", json.dumps({"txn": {"appId": APP, "version": 9}}).encode())
     assert await log.read_transaction("t", APP) == 9
+
+
+async def test_who_creates_a_table_after_reading_that_there_is_none_does_not_read_it_all_again() -> None:
+    class Counting(MemoryStore):
+        lists = 0
+
+        async def list(self, prefix: str, start_after: str | None = None) -> Any:
+            self.lists += 1
+            return await super().list(prefix, start_after)
+
+    store = Counting()
+    log = open_log(store)
+    assert await log.read_version("t") == -1
+    assert await log.create("t", SCHEMA)
+    assert store.lists == 2, "of the first look; the creation reads what follows the version that it wrote"
+    assert await log.read_version("t") == 0
+
+
+@pytest.mark.parametrize("clean_up", [False, True])
+async def test_who_creates_a_table_that_has_a_horizon_by_now_sees_that_it_is_not_theirs(clean_up: bool) -> None:
+    """It put 0.json again if that was cleaned up, below the checkpoint, where nobody reads it."""
+    store = MemoryStore()
+    frozen, other = open_log(store), open_log(store)
+    assert await frozen.read_version("t") == -1
+    assert await other.create("t", SCHEMA, partition_columns=["date"])
+    for number in range(1, 10):
+        await other.commit("t", [add(number)], txn=Txn(app_id="other", version=number))
+    data = checkpoint_bytes([*map(add, range(1, 10))], table_id=metadata(store, "t")["id"], txns={"other": 9})
+    checkpoint(store, "t", 9, data, clean_up=clean_up)
+    assert not await frozen.create("t", SCHEMA, partition_columns=["date"])
+    assert await frozen.read_transaction("t", "other") == 9
+    assert (await frozen.commit("t", [add("a")], txn=txn(1))).version == 10

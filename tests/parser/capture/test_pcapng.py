@@ -295,7 +295,9 @@ RESOLUTIONS += [0x80 | 33, 0x80 | 62, 0x80 | 63, 0x80 | 64, 0x80 | 65, 0x80 | 95
 
 @pytest.mark.parametrize("resolution", RESOLUTIONS)
 def test_every_resolution_floors_to_nanoseconds(resolution: int) -> None:
-    """Against fractions of Python; what does not fit into 1970-2200 is null and a fault."""
+    """Against fractions of Python; what does not fit into 1970-2200 is null and a fault, and so are all ticks of which 64 bits
+    are less than a second.
+    """
     tick = Fraction(1, 2 ** (resolution & 127) if resolution & 128 else 10**resolution)
     r = Random(resolution)
     wanted = [
@@ -317,7 +319,7 @@ def test_every_resolution_floors_to_nanoseconds(resolution: int) -> None:
         for t in sorted(ticks):
             data += S.enhanced(can(1), t, interface=number)
             ns = int(t * tick * 10**9 // 1) + offset * 10**9
-            expected.append(ns if 0 <= ns < 7_258_118_400 * 10**9 else None)
+            expected.append(ns if 0 <= ns < 7_258_118_400 * 10**9 and 2**64 * tick > 1 else None)
     rows, summary = read(data)
     assert [row["ts_ns"] for row in rows["packets"]] == expected
     assert summary.faults.get("bad_time", 0) == expected.count(None)
@@ -547,3 +549,27 @@ def test_a_wrong_closing_length_at_the_border_of_a_chunk(back: int) -> None:
     rows, summary = read(data, chunk_bytes=1)
     assert ids(rows) == [1, 2, 3]
     assert summary.faults == {"bad_length": 1}
+
+
+@pytest.mark.parametrize("order", "<>")
+def test_an_option_that_does_not_fit_into_its_block_is_a_fault(order: str) -> None:
+    """Options before it count, and the packet is there."""
+    s = Section(order)
+    cut = s.option(1, b"seen") + s.option(12, bytes(40))[:12]
+    alone = s.option(1, bytes(8))[:4]
+    blocks = [
+        s.header(options=cut),
+        s.interface(227, name="can0", more=cut),
+        s.enhanced(can(1), more=cut),
+        s.enhanced(can(2), more=alone),
+        s.block(5, struct.pack(order + "III", 0, 0, 0) + s.option(4, struct.pack(order + "Q", 7)) + cut),
+    ]
+    rows, summary = read(b"".join(blocks))
+    assert (ids(rows), summary.faults) == ([1, 2], {"overrun": 5})
+    assert [row["comment"] for row in rows["packets"]] == ["seen", None]
+    assert (summary.interfaces[0].name, summary.interfaces[0].received) == ("can0", 7)
+    assert summary.section_headers[0].comments == ("seen",)
+    found = [(fault["offset"], fault["need"], fault["have"]) for fault in rows["faults"]]
+    ends = [sum(map(len, blocks[:n])) - 4 for n in range(1, 6)]
+    have = [12, 16, 16, 8, 12]  # with the end mark, if there is one
+    assert sorted(found) == [(end - n, 12 if n == 8 else 44, n) for end, n in zip(ends, have, strict=True)]

@@ -6,6 +6,7 @@ import bz2
 import gzip
 import io
 import lzma
+import struct
 import tarfile
 import zipfile
 
@@ -124,6 +125,11 @@ def test_sizes_in_a_tar_archive_are_not_trusted(sizes: list[bytes]) -> None:
         (CAPTURE[:3], "truncated", "it ends inside the magic number, which has 4 bytes: d4c3b2"),
         (gzip.compress(CAPTURE)[:11], "broken_compression", "gzip: unexpected end of data; copy the file again"),
         (lzma.compress(CAPTURE), "unknown_format", f"it is compressed with xz: decompress it; {READABLE}"),
+        (
+            b"\x02\x21\x4c\x18" + struct.pack("<I", 30) + bytes(30),
+            "unknown_format",
+            f"it is compressed with lz4's legacy format (lz4 -l): decompress it, or compress it without -l; {READABLE}",
+        ),
         (bz2.compress(CAPTURE), "unknown_format", f"it is compressed with bzip2: decompress it; {READABLE}"),
         (
             gzip.compress(gzip.compress(CAPTURE)),

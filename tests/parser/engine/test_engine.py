@@ -78,6 +78,7 @@ def section(r: Random) -> bytes:
                     offset=offset,
                     fcs=r.choice((None, 0, 4, 32)),
                     snaplen=r.choice((0, 0, 1, 16, 64, 65_535)),
+                    more=r.choice((b"", b"", b"", s.option(3, bytes(8))[:-4])),
                 )
             )
             continue
@@ -104,7 +105,8 @@ def section(r: Random) -> bytes:
         else:
             captured = r.choice((*[None] * 8, len(frame) + 1, len(frame) + 40, 0))
             lost = s.option(4, bytes(8)), s.option(4, r.randbytes(8)), s.option(4, b"\1") + s.option(4, bytes(range(8)))
-            more = r.choice((b"", b"", s.option(1, b"hello") + s.option(1, b"h\xe9"), *lost, s.option(2, b"\1")))
+            cut = s.option(1, b"hello") + s.option(2988, bytes(r.choice((1, 4, 5000))))[: r.choice((4, 4, 8))]
+            more = r.choice((b"", b"", s.option(1, b"hello") + s.option(1, b"h\xe9"), *lost, s.option(2, b"\1"), cut))
             blocks.append(
                 s.enhanced(frame, ticks, interface=number, original=original, captured=captured, flags=flags, more=more)
             )
