@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake.fs import DeltaStorageHandler
 
 from pcaplake.common.errors import Fatal
 from pcaplake.common.runtime import Runtime
@@ -25,7 +25,9 @@ from .sorted_rows import Runs, merge
 
 READ_BYTES = 4 << 20  # of rows that are read at once, about
 READ_ROWS = 65_536
-WHOLE_BYTES = 4 << 20  # a smaller file is read in one request
+LEAST_AHEAD = 128 << 10  # of a remote file: bytes of a request
+Fetch = Callable[[str, int, int], bytes]
+"""Reads a range of an object: path, first byte, length. Blocks."""
 
 
 class Stopped(Exception):
@@ -34,8 +36,8 @@ class Stopped(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Rewriter:
-    """Rewrites files of one table. `schema`: of its rows. `most_bytes`: of rows in memory. `starts`: by path, from
-    `order.remember_start`. `stopped`: asked often."""
+    """Rewrites files of one table. `schema`: of its rows. `most_bytes`: of rows in memory. `fetch`: of remote stores.
+    `starts`: by path, from `order.remember_start`. `stopped`: asked often."""
 
     store: Store
     table: str
@@ -43,6 +45,7 @@ class Rewriter:
     partition_columns: Sequence[str]
     lake_config: LakeConfig
     most_bytes: int
+    fetch: Fetch
     starts: Mapping[str, str] = field(default_factory=dict)
     stopped: Callable[[], bool] = lambda: False
 
@@ -123,7 +126,7 @@ class Rewriter:
     ) -> Iterator[pa.RecordBatch]:
         """The rows of a file without the partition columns. Raises Fatal if they are fewer or more than the log says."""
         counts[path] = 0
-        with self._open(path, file.size) as opened:
+        with self._open(path, file.size, at_once) as opened:
             footer = pq.ParquetFile(opened)
             stored = self._find_columns(path, footer.schema_arrow.names)
             texts = [name for name in stored if footer.schema_arrow.field(name).type == pa.string()]
@@ -141,15 +144,10 @@ class Rewriter:
         if counts[path] != expected:
             raise Fatal(f"{self.table}/{path} has {expected:,} rows in the log, and {counts[path]:,} were read")
 
-    def _open(self, path: str, size: int) -> pa.NativeFile:
+    def _open(self, path: str, size: int, ahead: int) -> pa.NativeFile:
         if self.store.local is not None:
             return pa.OSFile(str(self.store.local / self.table / path))
-        handler = DeltaStorageHandler(self.store.external_location(self.table), self.store.current_options() or None)
-        opened = pa.PythonFile(handler.open_input_file(path))
-        if size > WHOLE_BYTES:
-            return opened
-        with opened:
-            return pa.BufferReader(opened.read())
+        return pa.PythonFile(_RemoteFile(f"{self.table}/{path}", size, self.fetch, max(ahead, LEAST_AHEAD)), mode="r")
 
     def _find_columns(self, path: str, names: Sequence[str]) -> list[str]:
         """The table's columns that a file has."""
@@ -159,6 +157,40 @@ class Rewriter:
             # Spark reads these values, and the new file would lack them
             raise Fatal(f"{self.table}/{path} calls the column {name} {others[name.lower()]}")
         return stored
+
+
+class _RemoteFile(io.RawIOBase):
+    """An object, of which some bytes are read ahead. Not by `deltalake`, which keeps all other threads waiting meanwhile."""
+
+    def __init__(self, path: str, size: int, fetch: Fetch, ahead: int) -> None:
+        self._path, self._size, self._fetch, self._ahead = path, size, fetch, ahead
+        self._at = self._start = 0
+        self._window = b""
+
+    def seekable(self) -> bool:
+        return True
+
+    def readable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def read(self, size: int = -1) -> bytes:
+        stop = self._size if size < 0 else min(self._at + size, self._size)
+        if self._at >= stop:
+            return b""
+        if not self._start <= self._at <= stop <= self._start + len(self._window):
+            self._start = 0 if self._size <= self._ahead else self._at
+            length = min(max(stop - self._start, self._ahead), self._size - self._start)
+            self._window = self._fetch(self._path, self._start, length)
+        data = self._window[self._at - self._start : stop - self._start]
+        self._at += len(data)
+        return data
 
 
 def read_order(key_values: Mapping[bytes, bytes] | None) -> str | None:

@@ -92,8 +92,9 @@ class Compactor:
                 for chosen in split_into_batches(bins):
                     if self.until is not None and self.runtime.clock() >= self.until:
                         break
-                    loop = asyncio.get_running_loop()
-                    rewrites = (loop.run_in_executor(pool, rewriter.rewrite, one) for one in chosen)
+                    rewrites = (
+                        asyncio.get_running_loop().run_in_executor(pool, rewriter.rewrite, one) for one in chosen
+                    )
                     outcomes = await asyncio.gather(*rewrites, return_exceptions=True)
                     await self._commit(snapshot, list(zip(chosen, outcomes, strict=True)), done)
                     seen -= sum(len(one.files) for one in chosen)
@@ -108,7 +109,7 @@ class Compactor:
             schema = to_arrow_schema(snapshot.metadata.schema)
         except ValueError as error:
             raise Fatal(f"{table} was not compacted: {error}") from error
-        most = MEMORY_BYTES // _count_threads()
+        most, loop = MEMORY_BYTES // _count_threads(), asyncio.get_running_loop()
         return Rewriter(
             self.store,
             table,
@@ -116,6 +117,9 @@ class Compactor:
             snapshot.partition_columns,
             self.lake_config,
             most,
+            lambda path, start, length: asyncio.run_coroutine_threadsafe(
+                self.store.get_range(path, start, length), loop
+            ).result(),
             snapshot.files.chosen,
             stopped,
         )
