@@ -1,4 +1,4 @@
-"""Rules of compaction and VACUUM, each left out: a test of test_compaction.py must find each of them."""
+"""Rules of compaction and VACUUM, each left out: a test of test_run.py or test_plan.py must find each of them."""
 
 from __future__ import annotations
 
@@ -30,3 +30,5 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
     ),
     "a live file is deleted": Mutant(maintenance._vacuum_table, "VACUUM deletes no live file", DROP),
 }
+OF_PLANS: Final = ("large files are rewritten", "merged too often")
+"""Those that test_plan.py finds; test_run.py finds the others."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 import itertools
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from pcaplake.lake.compaction.plan import GROWTH, QUIET_MS, Bin, plan_bins
 from pcaplake.lake.delta.live_files import LiveFile
+from tests.lake.compaction.compaction_mutants import MUTANTS, OF_PLANS
 
 MB = 1 << 20
 HOUR_MS = 3_600_000
@@ -70,6 +71,19 @@ def test_partitions_to_which_nothing_comes_become_few_files() -> None:
     old = NOW - QUIET_MS - 1
     assert plan(live(dict.fromkeys("abc", 1), modified=old), *"abc") == [["a", "b", "c"]]
     assert plan(live({"a": 1, "b": 9}, modified=old), "a", "b") == []
+
+
+FINDS: dict[str, Callable[[], None]] = {
+    "large files are rewritten": test_large_files_are_rewritten_once_and_those_of_others_never,
+    "merged too often": test_sorted_files_are_merged_when_they_grow_enough,
+}
+
+
+@pytest.mark.parametrize("name", OF_PLANS)
+def test_a_rule_that_is_left_out_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    MUTANTS[name](monkeypatch)
+    with pytest.raises(AssertionError):
+        FINDS[name]()
 
 
 # -- a year -----------------------------------------------------------------------------------------------------------
