@@ -24,7 +24,7 @@ import pyarrow as pa
 from pcaplake.common.errors import Fatal, PcaplakeError, Retryable
 from pcaplake.common.retry import ROW_SWAP
 
-from .delta.actions import AddFile, Metadata, encode_path
+from .delta.actions import AddFile, Metadata, TaggedFile, encode_path
 from .delta.checkpoint_reader import read_batches, read_footer
 from .delta.commit_content import Swap
 from .delta.errors import SwapConflict, TableBlocked
@@ -130,8 +130,8 @@ class FileCorrector:
             return None if expectations.describe_misreading(path, values, stats) is None else stats
 
         files = await read_live_files(self.store, table, state, choose=remember)
-        columns = expectations.partition_columns
-        snapshot = Snapshot(files=files, txns=dict(state.txns), partition_columns=columns)
+        assert state.metadata is not None
+        snapshot = Snapshot(files=files, txns=dict(state.txns), metadata=state.metadata, protocol=state.protocol)
         chosen = sorted(files.chosen.items())
         if chosen and (reason := await self.log_store.read_block_reason(table)):
             raise TableBlocked(reason)
@@ -188,7 +188,7 @@ class FileCorrector:
             if file.rows is not None and file.rows != rows:
                 raise Fatal(f"{table}/{path} has {rows:,} rows, and {file.rows:,} in the log")
             stats = complete_statistics(expectations.indexed, stats, rows, ranges)
-        add = AddFile(
+        add = TaggedFile(
             path=path,
             size=meta.size,
             partition_values=file.partition_values,
@@ -196,6 +196,7 @@ class FileCorrector:
             stats=stats,
             # rule: a correction changes no row
             data_change=False,
+            tags=file.tags,
         )
         folder = expectations.find_right_folder(path, file.partition_values)
         if (

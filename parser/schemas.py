@@ -92,6 +92,7 @@ PACKETS = define_table(
         pa.field("comment", STRING),
         pa.field("raw", BINARY),
     ],
+    order="interface protocol ip_src dst_port",
 )
 FAULTS = define_table(
     "faults",
@@ -103,6 +104,7 @@ FAULTS = define_table(
         *fields_of_type(INT64, "offset need have"),
         *fields_of_type(BOOL, "recorder_dropped"),
     ],
+    order="interface layer reason",
 )
 CAN_FRAMES = define_table(
     "can_frames",
@@ -118,6 +120,7 @@ CAN_FRAMES = define_table(
         *fields_of_type(INT64, "xl_acceptance"),
         required_field("payload", BINARY),
     ],
+    order="bus can_id",
 )
 LIN_FRAMES = define_table(
     "lin_frames",
@@ -129,6 +132,7 @@ LIN_FRAMES = define_table(
         *fields_of_type(INT64, "event"),
         required_field("payload", BINARY),
     ],
+    order="bus",  # without lin_id: one frame after the other has the bus, and times in steps are smaller than what ids save
 )
 FLEXRAY_FRAMES = define_table(
     "flexray_frames",
@@ -142,6 +146,7 @@ FLEXRAY_FRAMES = define_table(
         *fields_of_type(INT16, "errors symbol_length"),
         required_field("payload", BINARY),
     ],
+    order="bus channel frame_id",
 )
 CAPTURE_MODULE_MESSAGES = define_table(
     "capture_module_messages",
@@ -155,6 +160,7 @@ CAPTURE_MODULE_MESSAGES = define_table(
         *fields_of_type(INT64, "messages errors"),
         required_field("payload", BINARY),
     ],
+    order="bus device_id",
 )
 AVTP_PDUS = define_table(
     "avtp_pdus",
@@ -167,6 +173,7 @@ AVTP_PDUS = define_table(
         *fields_of_type(BOOL, "timestamp_valid"),
         *fields_of_type(INT32, "data_len"),
     ],
+    order="interface stream_id",
 )
 PDUS = define_table(
     "pdus",
@@ -181,6 +188,7 @@ PDUS = define_table(
         required_field("length", INT64),
         required_field("payload", BINARY),
     ],
+    order="pdu_id",
 )
 SOMEIP_MESSAGES = define_table(
     "someip_messages",
@@ -200,6 +208,7 @@ SOMEIP_MESSAGES = define_table(
         pa.field("tp_complete", BOOL),
         required_field("payload", BINARY),
     ],
+    order="service_id method_id message_type",
 )
 SOMEIP_SD_ENTRIES = define_table(
     "someip_sd_entries",
@@ -217,6 +226,7 @@ SOMEIP_SD_ENTRIES = define_table(
         pa.field("endpoints", pa.list_(ENDPOINT)),
         pa.field("configuration", pa.map_(STRING, STRING)),
     ],
+    order="service_id instance_id entry_type",
 )
 DOIP_MESSAGES = define_table(
     "doip_messages",
@@ -233,6 +243,7 @@ DOIP_MESSAGES = define_table(
         *fields_of_type(INT16, "code"),
         required_field("payload", BINARY),
     ],
+    order="payload_type source_address target_address",
 )
 UDS_MESSAGES = define_table(
     "uds_messages",
@@ -249,6 +260,7 @@ UDS_MESSAGES = define_table(
         *fields_of_type(INT64, "request_packet_no latency_us"),
         required_field("data", BINARY),
     ],
+    order="source_address target_address service_id",
 )
 GPTP_MESSAGES = define_table(
     "gptp_messages",
@@ -264,6 +276,7 @@ GPTP_MESSAGES = define_table(
         required_field("log_interval", INT16),
         *fields_of_type(INT64, "request_packet_no latency_us"),
     ],
+    order="domain message_type clock_identity",
 )
 DLT_MESSAGES = define_table(
     "dlt_messages",
@@ -282,6 +295,7 @@ DLT_MESSAGES = define_table(
         required_field("big_endian", BOOL),
         required_field("payload", BINARY),
     ],
+    order="ecu_id application_id context_id",
 )
 MACSEC_FRAMES = define_table(
     "macsec_frames",
@@ -294,6 +308,7 @@ MACSEC_FRAMES = define_table(
         required_field("short_length", INT16),
         *(required_field(name, BOOL) for name in ("end_station", "broadcast", "encrypted", "changed")),
     ],
+    order="sci",
 )
 V2G_MESSAGES = define_table(
     "v2g_messages",
@@ -309,6 +324,7 @@ V2G_MESSAGES = define_table(
         *fields_of_type(INT32, "secc_port"),
         required_field("payload", BINARY),
     ],
+    order="payload_type ip_src",
 )
 HOMEPLUG_MESSAGES = define_table(
     "homeplug_messages",
@@ -328,6 +344,7 @@ HOMEPLUG_MESSAGES = define_table(
         *fields_of_type(INT16, "groups signal_type toggles result"),
         required_field("payload", BINARY),
     ],
+    order="mme_type eth_src",
 )
 NM_MESSAGES = define_table(
     "nm_messages",
@@ -342,6 +359,7 @@ NM_MESSAGES = define_table(
         ),
         required_field("payload", BINARY),
     ],
+    order="bus can_id ip_src",
 )
 XCP_MESSAGES = define_table(
     "xcp_messages",
@@ -356,6 +374,7 @@ XCP_MESSAGES = define_table(
         *fields_of_type(INT16, "code"),
         required_field("payload", BINARY),
     ],
+    order="bus can_id ip_src",
 )
 J1939_MESSAGES = define_table(
     "j1939_messages",
@@ -367,6 +386,7 @@ J1939_MESSAGES = define_table(
         *fields_of_type(INT16, "source_address destination_address tp_packets"),
         required_field("payload", BINARY),
     ],
+    order="bus pgn source_address",
 )
 CANOPEN_MESSAGES = define_table(
     "canopen_messages",
@@ -384,6 +404,7 @@ CANOPEN_MESSAGES = define_table(
         *fields_of_type(INT64, "sdo_abort_code"),
         required_field("payload", BINARY),
     ],
+    order="bus node_id can_id",
 )
 QUARANTINE = define_table(
     "quarantine",

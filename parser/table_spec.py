@@ -17,6 +17,7 @@ from .descriptions import describe_column
 INT16, INT32, INT64, BOOL = pa.int16(), pa.int32(), pa.int64(), pa.bool_()
 STRING, BINARY, DATE = pa.string(), pa.binary(), pa.date32()
 TIMESTAMP = pa.timestamp("us", tz="UTC")
+_PACKET_KEY = ("capture_id", "packet_no", "sub_no")
 
 
 def required_field(name: str, kind: pa.DataType) -> pa.Field:
@@ -29,11 +30,15 @@ def fields_of_type(kind: pa.DataType, names: str) -> list[pa.Field]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableSpec:
-    """One Delta table: its name, its Arrow schema and the columns that make a row unique."""
+    """One Delta table: its name, its Arrow schema and the columns that make a row unique.
+
+    `order`: columns by which compaction sorts the rows of one vehicle and ten minutes, before `ts`.
+    """
 
     name: str
     schema: pa.Schema
-    key: tuple[str, ...] = ("capture_id", "packet_no", "sub_no")
+    key: tuple[str, ...] = _PACKET_KEY
+    order: tuple[str, ...] = ()
 
     @property
     def columns(self) -> list[str]:
@@ -41,8 +46,9 @@ class TableSpec:
         return list(self.schema.names)
 
 
-def define_table(name: str, *fields: list[pa.Field], key: tuple[str, ...] | None = None) -> TableSpec:
+def define_table(name: str, *fields: list[pa.Field], key: tuple[str, ...] = _PACKET_KEY, order: str = "") -> TableSpec:
+    """`order`: names of columns, separated by spaces."""
     schema = pa.schema(
         [field.with_metadata({"comment": describe_column(name, field.name)}) for group in fields for field in group]
     )
-    return TableSpec(name=name, schema=schema) if key is None else TableSpec(name=name, schema=schema, key=key)
+    return TableSpec(name=name, schema=schema, key=key, order=tuple(order.split()))

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.derived.signals import signals_mutants
-from tests.lake import compaction_mutants, correction_mutants, guard_mutants
+from tests.lake import correction_mutants, guard_mutants
 from tests.lake.commit import committer_mutants, removals_mutants, swaps_mutants
+from tests.lake.compaction import compaction_mutants
 from tests.lake.delta import file_mutants, foreign_mutants, lock_table_mutants
 from tests.mutants import Mutant, marks
 from tests.parser import declaration_mutants, kernel_mutants, learned_mutants, pairing_mutants, reassembly_mutants

@@ -28,6 +28,8 @@ older version created has no comment.
 - `ts_ns` is the time in the capture file, `bus_time_ns` that of the capture module. The two clocks may differ by years.
 - (`capture_id`, `packet_no`, `sub_no`) identifies a row in the tables `packets` to `someip_sd_entries`. Join two tables by
   `capture_id` and `packet_no`, because `sub_no` counts the rows of each table separately.
+- Rows have no order: `pcaplake maintain` sorts them by vehicle, ten minutes, what identifies them (such as bus and id) and
+  time. Sort by `packet_no` and `sub_no` to get the order of a capture.
 """
 
 

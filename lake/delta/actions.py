@@ -9,7 +9,8 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Final
 from urllib.parse import quote, unquote
 
 from pcaplake.lake.formats import unknown_fields
@@ -20,6 +21,7 @@ Json = dict[str, Any]
 # relative path could be read as a scheme.
 _BARE = "/-_.!~*'()@&=+$,"
 _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
+NO_TAGS: Final[Mapping[str, str]] = MappingProxyType({})
 _NUM_RECORDS = re.compile(r'"numRecords"\s*:\s*(\d+)')
 
 
@@ -75,6 +77,16 @@ class AddFile:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagedFile(AddFile):
     """A file that pcaplake wrote: its statistics count the nulls of all of its columns, or of the first 32."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaggedFile(AddFile):
+    """A file that says something of itself in the log, as `tags`."""
+
+    tags: Mapping[str, str] = field(default_factory=lambda: NO_TAGS)
+
+    def to_json(self) -> Json:
+        return AddFile.to_json(self) | ({"tags": dict(self.tags)} if self.tags else {})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,6 +213,7 @@ Action = AddFile | RemoveFile | Txn | Protocol | Metadata | CommitInfo
 _NAMES: dict[type[Action], str] = {
     AddFile: "add",
     StagedFile: "add",
+    TaggedFile: "add",
     RemoveFile: "remove",
     Txn: "txn",
     Protocol: "protocol",

@@ -16,9 +16,9 @@ import pyarrow as pa
 from pcaplake.lake.parquet.statistics import count_nulls_of_absent_columns, select_indexed_columns
 
 from .actions import Action, AddFile, CommitInfo, Metadata, Protocol, RemoveFile, StagedFile, Txn, serialize_actions
-from .errors import Hidden, RolledBack, TableBlocked, TransactionLost
+from .errors import Hidden, RolledBack, SwapConflict, TableBlocked, TransactionLost
 from .file_checks import check_files
-from .live_files import Snapshot
+from .live_files import LiveFile, Snapshot
 from .log_state import LogState
 from .schema import Struct, evolve_schema, to_arrow_schema
 from .write_support import READER, WRITER
@@ -29,13 +29,31 @@ _MOST_NAMED = 10_000  # captures, which take 350 kB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AsRead:
+    """What was read of a table to write the same rows in another way: files by their paths, and how they are read."""
+
+    files: Mapping[str, LiveFile]
+    protocol: Protocol | None
+    metadata: Metadata
+
+    def check(self, table: str, live: Mapping[str, LiveFile], state: LogState) -> None:
+        """Raise SwapConflict if a file, the protocol or the metaData is another one in this version."""
+        # rule: compaction replaces only files that are as they were read
+        if any(live.get(path) != file for path, file in self.files.items()):
+            raise SwapConflict(f"{table}: another program has changed the same files at the same time")
+        # rule: compaction commits only to the table whose files it has read
+        if (state.protocol, state.metadata) != (self.protocol, self.metadata):
+            raise SwapConflict(f"{table}: another program has changed the schema, a property or the protocol meanwhile")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Swap:
     """The files that a commit removes, chosen in a snapshot.
 
     `kept`: files that must be live, too, and that the commit adds again with other statistics; a version may not have an
     action that removes a file and one that adds it. `fences`: applications whose transactions must be those of the snapshot
     when it is committed. `operation`: its name in the history. `data_change` False: the files that are added have the same
-    rows. `captures`: the only captures whose rows it changes; None: it does not say.
+    rows. `captures`: the only captures whose rows it changes; None: it does not say. `as_read`: what must not have changed.
     """
 
     snapshot: Snapshot
@@ -45,6 +63,7 @@ class Swap:
     data_change: bool = True
     kept: Collection[str] = ()
     captures: Collection[str] | None = None
+    as_read: AsRead | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,12 +17,13 @@ import pyarrow as pa
 from pcaplake.common.errors import Retryable
 from pcaplake.lake.store.store import Listing, Store
 
-from .actions import RemoveFile, decode_path, parse_json_lines, parse_num_records
+from .actions import NO_TAGS, Metadata, Protocol, RemoveFile, decode_path, parse_json_lines, parse_num_records
 from .checkpoint_reader import read_columns
 from .errors import TableBlocked
 from .log_state import ADD_COLUMNS, Checkpoint, LogState, delta_log_path, json_versions, version_file_path
 
 _VERSIONS_AT_ONCE = 16
+_ADD_FIELDS = ("size", "partitionValues", "stats", "modificationTime", "tags")
 
 
 Choose = Callable[[str, Mapping[str, str | None], str], str | None]
@@ -31,12 +32,17 @@ Choose = Callable[[str, Mapping[str, str | None], str], str | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveFile:
-    """A data file of a table. `uri`: its path as the log spells it; `rows`: None where the log has no statistics of it."""
+    """A data file of a table. `uri`: its path as the log spells it; `rows`: None where the log has no statistics of it.
+
+    `modified`: ms since 1970, as the log says. `tags`: what the file says of itself; writers of checkpoints may drop them.
+    """
 
     uri: str
     size: int
     rows: int | None
     partition_values: Mapping[str, str | None]
+    modified: int = 0
+    tags: Mapping[str, str] = field(default_factory=lambda: NO_TAGS)
 
     def to_remove_action(self, millis: int, *, data_change: bool = True) -> RemoveFile:
         """The action that takes the file out of the table; `millis`: the deletion timestamp."""
@@ -63,6 +69,7 @@ class LiveFiles:
     choose: Choose | None = None
     chosen: dict[str, str] = field(default_factory=dict)
     _partitions: dict[tuple[Any, ...], Mapping[str, str | None]] = field(default_factory=dict)
+    _tags: dict[tuple[Any, ...], Mapping[str, str]] = field(default_factory=dict)
 
     @property
     def total_rows(self) -> int | None:
@@ -95,14 +102,22 @@ class LiveFiles:
                 self.chosen.pop(path, None)
         for line in lines:
             if add := line.get("add"):
-                values, stats = add.get("partitionValues") or {}, add.get("stats") or ""
-                self._add_live_file(add["path"], add["size"], values, stats)
+                self._add_live_file(add)
         self._collect_names(lines)
 
-    def _add_live_file(self, uri: str, size: int, partition_values: Mapping[str, str | None], stats: str) -> None:
-        path, rows = self.relative_path(uri), parse_num_records(stats)
-        shared = self._partitions.setdefault(tuple(partition_values.items()), partition_values)
-        self.live[path] = LiveFile(uri=uri, size=size, rows=rows, partition_values=shared)
+    def _add_live_file(self, add: Mapping[str, Any]) -> None:
+        uri, stats = add["path"], add.get("stats") or ""
+        values, tags = add.get("partitionValues") or {}, add.get("tags") or NO_TAGS
+        path = self.relative_path(uri)
+        shared = self._partitions.setdefault(tuple(values.items()), values)
+        self.live[path] = LiveFile(
+            uri=uri,
+            size=add["size"],
+            rows=parse_num_records(stats),
+            partition_values=shared,
+            modified=add.get("modificationTime") or 0,
+            tags=self._tags.setdefault(tuple(tags.items()), tags),
+        )
         self.chosen.pop(path, None)
         if self.choose is not None and (remembered := self.choose(path, shared, stats)) is not None:
             self.chosen[path] = remembered
@@ -120,11 +135,16 @@ class LiveFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """The live files of a table, and at the same version its partition columns and transactions by application."""
+    """The live files of a table, and at the same version its transactions by application, metaData and protocol."""
 
     files: LiveFiles
     txns: Mapping[str, int]
-    partition_columns: Sequence[str]
+    metadata: Metadata
+    protocol: Protocol | None
+
+    @property
+    def partition_columns(self) -> Sequence[str]:
+        return self.metadata.partition_columns
 
 
 async def read_live_files(
@@ -157,8 +177,8 @@ async def _read_checkpoint_file(store: Store, files: LiveFiles, path: str) -> No
         async for kind, actions in read_columns(store, path, keys, columns):
             uris = pc.struct_field(actions, "path").to_pylist()
             if kind == "add":
-                for uri, size, partition_values, stats in zip(uris, *_add_action_columns(actions), strict=True):
-                    files._add_live_file(uri, size, partition_values or {}, stats or "")
+                for values in zip(uris, *_add_action_columns(actions), strict=True):
+                    files._add_live_file(dict(zip(("path", *_ADD_FIELDS), values, strict=True)))
             if files.named is not None:
                 files.named.update(map(files.relative_path, uris))
             await asyncio.sleep(0)  # a large table must not keep heartbeats waiting
@@ -167,10 +187,10 @@ async def _read_checkpoint_file(store: Store, files: LiveFiles, path: str) -> No
 
 
 def _add_action_columns(adds: pa.StructArray) -> Iterator[Sequence[Any]]:
-    """Sizes, partition values and statistics; a writer may leave the statistics out."""
+    """The values of _ADD_FIELDS; a writer may leave some out."""
     import pyarrow.compute as pc
 
-    for name in ("size", "partitionValues", "stats"):
+    for name in _ADD_FIELDS:
         present = adds.type.get_field_index(name) >= 0
         yield pc.struct_field(adds, name).to_pylist(maps_as_pydicts="strict") if present else [None] * len(adds)
 

@@ -37,7 +37,7 @@ _JSON = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10}))?\.parquet")
 _V2_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.[0-9a-f-]{36}\.(?:json|parquet)")
 _CHECKPOINT_KEYS = {"txn": "txn.appId", "protocol": "protocol.minReaderVersion", "metaData": "metaData.id"}
-ADD_COLUMNS = ("add.path", "add.size", "add.partitionValues", "add.stats")
+ADD_COLUMNS = ("add.path", "add.size", "add.partitionValues", "add.stats", "add.modificationTime", "add.tags")
 """The columns of a checkpoint that describe live files."""
 _FILE_ACTIONS = (b'{"add"', b'{"remove"', b'{"cdc"')
 _MOST_AT_ONCE = 16

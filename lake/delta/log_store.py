@@ -40,7 +40,7 @@ from .errors import SchemaConflict, SwapConflict, TableBlocked, TransactionConfl
 from .file_checks import check_live_paths, check_transactions
 from .file_contents import verify_file_contents
 from .foreign_versions import JUDGED, UNJUDGED
-from .live_files import LiveFile, Snapshot, read_live_files
+from .live_files import Choose, LiveFile, Snapshot, read_live_files
 from .lock_table import LockTable
 from .log_reader import LogReader, TableCache
 from .log_state import LAKE, OWN, LogState, is_still_settled, read_log_state
@@ -224,16 +224,18 @@ class LogStore(LogReader):
             CommitRequest(table=table, judged=version, other_txns=other_txns, expected=expected, operation=operation)
         )
 
-    async def read_snapshot(self, table: str) -> Snapshot | None:
-        """The live files of a table for `swap_files`; None: there is no table. Raises TableBlocked, Retryable."""
+    async def read_snapshot(self, table: str, *, choose: Choose | None = None) -> Snapshot | None:
+        """The live files of a table for `swap_files`; None: there is no table. `choose`: as in `read_live_files`.
+
+        Raises TableBlocked, Retryable.
+        """
 
         async def read() -> tuple[Snapshot | None]:
             state = await read_log_state(self._store, table)
             if state.metadata is None:
                 return (None,)
-            files = await read_live_files(self._store, table, state)
-            columns = state.metadata.partition_columns
-            return (Snapshot(files=files, txns=dict(state.txns), partition_columns=columns),)
+            files = await read_live_files(self._store, table, state, choose=choose)
+            return (Snapshot(files=files, txns=dict(state.txns), metadata=state.metadata, protocol=state.protocol),)
 
         return (await self._retry_until_timeout(table, read))[0]
 
@@ -396,6 +398,8 @@ class LogStore(LogReader):
         swap = request.swap
         if state.version < files.version or not files.live.keys() >= {*swap.removed, *swap.kept}:
             raise SwapConflict(f"{table}: another program has changed the same files at the same time")
+        if swap.as_read is not None:
+            swap.as_read.check(table, files.live, state)
         return files.live
 
     def _current_millis(self) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import pyarrow as pa
 
@@ -40,7 +40,9 @@ class _WriteBuffer(io.RawIOBase):
 class ArrowFile:
     """One Parquet file through `pyarrow.parquet.ParquetWriter`."""
 
-    def __init__(self, schema: pa.Schema, write: Write, *, compression: str, level: int | None) -> None:
+    def __init__(
+        self, schema: pa.Schema, write: Write, *, compression: str, level: int | None, key_values: Mapping[str, str]
+    ) -> None:
         import pyarrow.parquet as pq
 
         self._schema, self._write, self._pipe = schema, write, _WriteBuffer()
@@ -54,6 +56,9 @@ class ArrowFile:
             # Parquet's bounds leave NaN out, and readers for which it is the greatest number would miss rows
             write_statistics=[field.name for field in schema if not pa.types.is_floating(field.type)],
         )
+
+        if key_values:
+            self._writer.add_key_value_metadata(dict(key_values))
 
     def write_row_group(self, columns: Sequence[pa.Array]) -> None:
         """Write one row group. columns: one array for each field of the schema, of the field's type or a dictionary of it."""

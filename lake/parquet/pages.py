@@ -19,7 +19,7 @@ Rules that readers require, from their sources, tested with both readers of Spar
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -64,10 +64,13 @@ _encode_known_struct = functools.lru_cache(maxsize=1024)(encode_struct)
 class PageFile:
     """One Parquet file of flat columns. `write` receives its bytes in order. Raises `ValueError` for an unknown compression."""
 
-    def __init__(self, schema: pa.Schema, write: Write, *, compression: str, level: int | None) -> None:
+    def __init__(
+        self, schema: pa.Schema, write: Write, *, compression: str, level: int | None, key_values: Mapping[str, str]
+    ) -> None:
         if compression not in CODECS:
             raise ValueError(f"compression {compression!r}: choose from {', '.join(CODECS)}")
         self._schema, self._write, self._at = schema, write, 0
+        self._key_values = [((1, BINARY, key), (2, BINARY, value)) for key, value in key_values.items()]
         self._columns = [Column.of(entry) for entry in schema]
         self._codec = CODECS[compression]
         self._compressors = _available_compressors(compression, level)
@@ -217,6 +220,7 @@ class PageFile:
                 ),
                 (3, I64, self._rows),
                 (4, STRUCTS, self._groups),
+                (5, STRUCTS, self._key_values or None),
                 (6, BINARY, CREATED_BY),
                 (7, STRUCTS, [((1, STRUCT, ()),) for _ in columns]),
             )

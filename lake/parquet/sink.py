@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 import pyarrow as pa
@@ -25,9 +26,9 @@ class ParquetSink:
     """One Parquet file of rows of a table.
 
     `write` receives the bytes of the file in order, as `bytes` objects that it may keep. `compression` is zstd, snappy,
-    gzip, lz4 or none. Columns in `omit` (partition columns) are left out of the file. A row group has at most
-    `row_group_rows` rows, and ends before the batch that would take it over 128 MB (32 MB if columns are nested).
-    Raises `ValueError` for an unknown compression, or for fewer than one row in a row group.
+    gzip, lz4 or none. Columns in `omit` (partition columns) are left out of the file. `key_values`: of the footer. A row
+    group has at most `row_group_rows` rows, and ends before the batch that would take it over 128 MB (32 MB if columns are
+    nested). Raises `ValueError` for an unknown compression, or for fewer than one row in a row group.
     """
 
     def __init__(
@@ -39,6 +40,7 @@ class ParquetSink:
         level: int = LakeConfig().compression_level,
         row_group_rows: int = LakeConfig().row_group_rows,
         omit: Sequence[str] = ("date",),
+        key_values: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         if row_group_rows < 1:
             raise ValueError(f"row_group_rows is {row_group_rows}; give 1 or more")
@@ -54,7 +56,11 @@ class ParquetSink:
         self._row_group_bytes = ROW_GROUP_BYTES if flat else NESTED_BYTES
         kind = PageFile if flat else ArrowFile
         self._file: PageFile | ArrowFile = kind(
-            self._schema, self._write_and_count, compression=compression, level=level if compression == "zstd" else None
+            self._schema,
+            self._write_and_count,
+            compression=compression,
+            level=level if compression == "zstd" else None,
+            key_values=key_values,
         )
 
     @property
@@ -105,7 +111,7 @@ class ParquetSink:
         if not self._waiting:
             return
         columns = [
-            _concatenate_column([batch.column(i) for batch in self._waiting], f) for i, f in enumerate(self._schema)
+            concatenate_column([batch.column(i) for batch in self._waiting], f) for i, f in enumerate(self._schema)
         ]
         rows = self._waiting_rows
         self._waiting, self._waiting_rows, self._waiting_bytes = [], 0, 0
@@ -125,7 +131,7 @@ def _convert_column(array: pa.Array | None, field: pa.Field, rows: int) -> pa.Ar
     return convert_array(array, field.type, keep_dictionaries=field.type == pa.string())
 
 
-def _concatenate_column(arrays: list[pa.Array], field: pa.Field) -> pa.Array:
+def concatenate_column(arrays: list[pa.Array], field: pa.Field) -> pa.Array:
     """One array of several; dictionaries stay dictionaries, and columns of one value are not copied."""
     if len(arrays) == 1:
         return arrays[0]

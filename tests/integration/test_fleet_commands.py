@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import yaml
+from deltalake import DeltaTable
 
 from pcaplake.common.meter import SILENT
 from pcaplake.common.runtime import Runtime
@@ -679,3 +680,42 @@ def test_the_policies_allow_what_the_roles_do_and_nothing_else(account: Account)
                 assert allows(documents[role], *request), (role, request)
     versions = {made[1] for made in recordings["committer"].made if "if-none-match" in made[3]}
     assert any(VERSION_FILE.search(resource) for resource in versions)
+
+
+@pytest.mark.slow
+def test_maintenance_of_a_fleet_goes_through_its_lock_table_with_the_rights_of_a_spark_job(account: Account) -> None:
+    account.lake = f"{account.lake.rpartition('/')[0]}/lake"
+    account.run("setup")
+    for number in range(3):
+        account.run("ingest", account.put(f"drives/{number}.pcap", fleets.can_capture(5, number)).uri)
+
+    def frames() -> DeltaTable:
+        return DeltaTable(f"{account.lake}/can_frames", storage_options={"allow_http": "true"})
+
+    def rows() -> list[dict[str, Any]]:
+        return sorted(frames().to_pyarrow_table().to_pylist(), key=lambda row: (row["capture_id"], row["packet_no"]))
+
+    before, version, recording = rows(), frames().version(), Recording(account)
+    assert len(before) == 15
+
+    async def main() -> dict[str, Any]:
+        async with recording.on():
+            return await asyncio.to_thread(account.json, "maintain")
+
+    (report,) = asyncio.run(main()).values()
+    account.given = {}
+    assert (report["can_frames"]["compacted"], report["can_frames"]["added"]) == (3, 1)
+    assert rows() == before
+    assert (frames().version(), len(frames().file_uris())) == (version + 1, 1)
+    path = account.lake.replace("s3://", "s3a://")
+    key = {"tablePath": {"S": f"{path}/can_frames"}, "fileName": {"S": f"{version + 1:020d}.json"}}
+    entry = account.aws.client("dynamodb").get_item(TableName=account.locks, Key=key)["Item"]
+    assert entry["complete"] == {"S": "true"}
+    document = json.loads(account.run("setup", "--policies")[0])["spark"]
+    for request in recording.made:
+        if request[1]:
+            assert allows(document, *request), request
+    (again,) = account.json("maintain").values()
+    assert all(result["compacted"] == 0 for result in again.values())
+    _, out, err = lakes.run(account.capsys, "maintain", "--lake", account.lake, "--storage-option", "allow_http=true")
+    assert "name the settings of its fleet with --config" in err, out

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pcaplake.lake.compaction import compact_table
+from pcaplake.lake.compaction.run import Compactor
 from pcaplake.lake.config import LakeConfig
 from pcaplake.lake.delta import AddFile, LogStore, Txn
 from pcaplake.lake.parquet import ParquetSink
@@ -104,7 +104,7 @@ def test_filters_by_values_of_every_type(tmp_path: Path, torture: bool) -> None:
 
     async def compact() -> None:
         store = Store.open(tmp_path)
-        done = await compact_table(LogStore(store), store, "t", LakeConfig())
+        done = await Compactor(log_store=LogStore(store), store=store, lake_config=LakeConfig()).compact("t")
         assert (done.removed, done.added, done.problems) == (FILES, 1, [])
 
     table, filters = tmp_path / "t", every_filter()
