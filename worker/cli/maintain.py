@@ -29,7 +29,6 @@ from pcaplake.worker.config.service_settings import FleetSettings
 from pcaplake.worker.config.settings import Settings, WrongSetting, parse_size
 
 from .lake_options import LakeUri, LedgerPath, Pair
-from .tables import require_lake
 
 
 def maintain(
@@ -161,7 +160,7 @@ class _Run:
 
     async def run(self) -> None:
         store = self.place.store
-        await require_lake(store, store.uri)
+        await require_lake(store)
         known = await read_identity(store)
         assert known is not None
         if self.place.subject is None and known[0].log_store != LOG_STORE:
