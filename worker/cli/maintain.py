@@ -18,7 +18,7 @@ from pcaplake.common.runtime import Runtime
 from pcaplake.lake.compaction.run import Compactor
 from pcaplake.lake.config import LakeConfig
 from pcaplake.lake.delta.log_store import LogStore
-from pcaplake.lake.identity import LOG_STORE, read_identity, refuse_other_log_store
+from pcaplake.lake.identity import LOG_STORE, read_identity, refuse_other_log_store, require_lake
 from pcaplake.lake.maintenance import LEAST_RETENTION_DAYS, MaintenanceResult, maintain_each_table
 from pcaplake.lake.store.store import Store
 from pcaplake.worker import console as screen

@@ -8,7 +8,6 @@ from typing import Final
 from pcaplake.lake.commit.swap_records import LastSwap, RowSwap, find_half_swapped
 from pcaplake.lake.commit.swaps import Swaps
 from tests.mutants import ALWAYS, NEVER, Becomes, Mutant
-from tests.worker.adapters.memory_ledger import MemoryLedger
 
 MUTANTS: Final[Mapping[str, Mutant]] = {
     "rows of a removed capture come back": Mutant(
@@ -36,5 +35,4 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
     "captures of a swap that was given up are forgotten": Mutant(
         find_half_swapped, "captures of a swap that was given up are read again", NEVER
     ),
-    "a ledger forgets captures again": Mutant(MemoryLedger.forget_captures, "a ledger has each swap once", NEVER),
 }

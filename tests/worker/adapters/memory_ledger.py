@@ -255,13 +255,14 @@ class MemoryLedger:
 
     async def forget_captures(self, generation: int, captures: Mapping[str, str], *, last_swap: int) -> None:
         def forget() -> None:
-            # rule: a ledger has each swap once
             if self.shared.last_swap >= last_swap:
                 return
             self.shared.last_swap = last_swap
             for capture_id, stage_id in captures.items():
                 item = self.shared.captures.get((generation, capture_id))
-                if item is not None and item.stage_id == stage_id:
-                    del self.shared.captures[generation, capture_id]
+                # a capture that came back is in another stage
+                if item is None or item.stage_id != stage_id:
+                    continue
+                self.shared.captures.pop((generation, capture_id), None)
 
         await self._run_operation("forget_captures", forget)
