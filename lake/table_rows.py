@@ -7,14 +7,19 @@ file's own types, and has no comparison for some of them (`string_view`). It sti
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
+from pyarrow.dataset import ParquetReadOptions
 
 from pcaplake.lake.store.store import Store
 from pcaplake.parser.arrow_types import convert_batch
+
+INT96_UNIT: Final = "us"
+"""Of times that other writers store as INT96 (Spark does by default). As nanoseconds, pyarrow's default, those before 1677 and
+after 2262 would become others without an error."""
 
 
 class TableRows:
@@ -27,7 +32,8 @@ class TableRows:
         opened = DeltaTable(
             store.external_location(table), version=version, storage_options=store.current_options() or None
         )
-        self._dataset: Any = opened.to_pyarrow_dataset()
+        options = ParquetReadOptions(coerce_int96_timestamp_unit=INT96_UNIT)
+        self._dataset: Any = opened.to_pyarrow_dataset(parquet_read_options=options)
         self._partition_columns = frozenset(opened.metadata().partition_columns)
         self.schema: pa.Schema = self._dataset.schema
 

@@ -162,9 +162,9 @@ def remember_start(path: str, values: Mapping[str, str | None], stats: str) -> s
         return None
     try:
         lows = json.loads(stats).get("minValues") or {}
+        return json.dumps({name: lows[name] for name in (VEHICLE, TIME) if isinstance(lows.get(name), str)})
     except (ValueError, AttributeError):
         return None
-    return json.dumps({name: lows[name] for name in (VEHICLE, TIME) if isinstance(lows.get(name), str)})
 
 
 def start_key(start: str | None, by: Sequence[str]) -> Key:
@@ -174,9 +174,17 @@ def start_key(start: str | None, by: Sequence[str]) -> Key:
     for name in by:
         if name == VEHICLE and VEHICLE in lows:
             key.append((False, lows[VEHICLE]))
-        elif name == PERIOD and TIME in lows:
-            instant = datetime.fromisoformat(lows[TIME])
-            key.append((False, (instant - _EPOCH) // _PERIOD))
+        elif name == PERIOD and (period := _period_of(lows.get(TIME))) is not None:
+            key.append((False, period))
         else:
             break
     return tuple(key)
+
+
+def _period_of(bound: str | None) -> int | None:
+    """The ten minutes of a bound of `ts`; None if it cannot be read: bounds of other programs only decide what is read first."""
+    try:
+        instant = datetime.fromisoformat(bound or "")
+    except ValueError:
+        return None
+    return ((instant if instant.tzinfo else instant.replace(tzinfo=UTC)) - _EPOCH) // _PERIOD

@@ -48,6 +48,13 @@ class Bin:
     def size(self) -> int:
         return sum(file.size for file in self.files.values())
 
+    def without(self, path: str) -> Bin:
+        """The other files."""
+        return Bin(
+            fresh={name: file for name, file in self.fresh.items() if name != path},
+            sorted={name: file for name, file in self.sorted.items() if name != path},
+        )
+
 
 def plan_bins(
     live: Mapping[str, LiveFile],

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pcaplake.common.errors import Fatal
+from pcaplake.common.plain_text import describe_library_error
 from pcaplake.common.runtime import Runtime
 from pcaplake.lake.config import LakeConfig
 from pcaplake.lake.delta.actions import TaggedFile
@@ -17,6 +18,7 @@ from pcaplake.lake.delta.live_files import LiveFile
 from pcaplake.lake.parquet import ParquetSink
 from pcaplake.lake.staging.partitions import partition_path
 from pcaplake.lake.store.store import Store
+from pcaplake.lake.table_rows import INT96_UNIT
 from pcaplake.parser.arrow_types import convert_batch
 
 from .order import ORDER_KEY, SORTED, describe_order, sort_columns, start_key
@@ -32,6 +34,14 @@ Fetch = Callable[[str, int, int], bytes]
 
 class Stopped(Exception):
     """The caller asked to stop."""
+
+
+class Unreadable(Exception):
+    """A file that stays as it is. `path`: below the table's folder."""
+
+    def __init__(self, path: str, why: str) -> None:
+        super().__init__(why)
+        self.path = path
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +67,11 @@ class Rewriter:
     def rewrite(self, files: Bin) -> TaggedFile:
         """Write the rows of these files into one new file. Blocks.
 
-        Raises Fatal if a file does not have the rows that the log says, Stopped, and what pyarrow and the store raise.
+        Raises Unreadable for the first file that cannot be read, or does not have the rows that the log says; Stopped; and what
+        the store raises.
         """
         some = next(iter(files.files.values()))
-        values = {name: some.partition_values.get(name) for name in self.partition_columns}
+        values = {name: some.partition_values.get(name) or None for name in self.partition_columns}  # "" is null
         path = f"{partition_path(values)}{Runtime().new_id()}-{SORTED}.zstd.parquet"
         upload = self.store.upload(f"{self.table}/{path}")
         runs = Runs(self._stored, self._sort_columns, self.most_bytes)
@@ -76,6 +87,8 @@ class Rewriter:
             )
             counts = dict[str, int]()
             for batch in self._sorted_batches(files, runs, counts):
+                if self.stopped():
+                    raise Stopped
                 sink.write_batch(batch)
             summary = sink.close()
             # rule: a compacted file has as many rows as were read
@@ -124,13 +137,24 @@ class Rewriter:
     def _read_batches(
         self, path: str, file: LiveFile, counts: dict[str, int], at_once: int = READ_BYTES
     ) -> Iterator[pa.RecordBatch]:
-        """The rows of a file without the partition columns. Raises Fatal if they are fewer or more than the log says."""
+        """The rows of a file without the partition columns. Raises Unreadable, also if they are not as many as the log says."""
+        try:
+            yield from self._read_file(path, file, counts, at_once)
+        except (Fatal, OSError, pa.ArrowException, ValueError) as error:
+            raise Unreadable(path, describe_library_error(error)) from error
+
+    def _read_file(self, path: str, file: LiveFile, counts: dict[str, int], at_once: int) -> Iterator[pa.RecordBatch]:
         counts[path] = 0
         with self._open(path, file.size, at_once) as opened:
-            footer = pq.ParquetFile(opened)
+            footer = pq.ParquetFile(opened, coerce_int96_timestamp_unit=INT96_UNIT)
             stored = self._find_columns(path, footer.schema_arrow.names)
             texts = [name for name in stored if footer.schema_arrow.field(name).type == pa.string()]
-            with pq.ParquetFile(opened, metadata=footer.metadata, read_dictionary=texts) as parquet:
+            with pq.ParquetFile(
+                opened,
+                metadata=footer.metadata,
+                read_dictionary=texts,
+                coerce_int96_timestamp_unit=INT96_UNIT,
+            ) as parquet:
                 expected = parquet.metadata.num_rows if file.rows is None else file.rows
                 for number in range(parquet.num_row_groups):
                     group = parquet.metadata.row_group(number)  # a batch across them could be many times as large

@@ -34,12 +34,13 @@ from pcaplake.lake.store.store import Store
 
 from .order import ORDER_KEY, SORTED, remember_start
 from .plan import Bin, plan_bins
-from .rewrite import Rewriter, Stopped, read_order
+from .rewrite import Rewriter, Stopped, Unreadable, read_order
 
 BATCH_BYTES = 1 << 30  # rewritten before a commit: a kill loses no more
 BATCH_FILES = 5_000
 MEMORY_BYTES = 192 << 20  # of rows that wait to be sorted, in all threads
 _THREADS = 4  # at most
+_MOST_UNREADABLE = 10  # files of a bin: the others are read again after each of them
 _FOOTERS_AT_ONCE = 32
 
 
@@ -87,20 +88,21 @@ class Compactor:
             raise Fatal(f"{table} was not compacted: {reason}")
         total = seen = sum(len(one.files) for one in bins)
         self.progress(table, 0, total)
-        with ThreadPoolExecutor(_count_threads()) as pool:
-            try:
-                for chosen in split_into_batches(bins):
-                    if self.until is not None and self.runtime.clock() >= self.until:
-                        break
-                    rewrites = (
-                        asyncio.get_running_loop().run_in_executor(pool, rewriter.rewrite, one) for one in chosen
-                    )
-                    outcomes = await asyncio.gather(*rewrites, return_exceptions=True)
-                    await self._commit(snapshot, list(zip(chosen, outcomes, strict=True)), done)
-                    seen -= sum(len(one.files) for one in chosen)
-                    self.progress(table, total - seen, total)
-            finally:
-                stop.set()
+        pool, loop = ThreadPoolExecutor(_count_threads()), asyncio.get_running_loop()
+        try:
+            for chosen in split_into_batches(bins):
+                if self.until is not None and self.runtime.clock() >= self.until:
+                    break
+                rewrites = (
+                    loop.run_in_executor(pool, _rewrite_readable, rewriter, one, done.problems) for one in chosen
+                )
+                outcomes = await asyncio.gather(*rewrites, return_exceptions=True)
+                await self._commit(snapshot, outcomes, done)
+                seen -= sum(len(one.files) for one in chosen)
+                self.progress(table, total - seen, total)
+        finally:
+            stop.set()
+            await asyncio.to_thread(pool.shutdown)  # not here: the threads read remote files in this event loop
         done.left = seen
         return done
 
@@ -125,20 +127,15 @@ class Compactor:
         )
 
     async def _commit(
-        self, snapshot: Snapshot, outcomes: Sequence[tuple[Bin, AddFile | BaseException]], done: Compaction
+        self, snapshot: Snapshot, outcomes: Sequence[tuple[Bin, AddFile] | BaseException | None], done: Compaction
     ) -> None:
         """Swap the files that were rewritten, in one version. Nothing is committed of a bin that failed."""
         table, rewritten, adds = snapshot.files.table, dict[str, LiveFile](), list[AddFile]()
-        for one, outcome in outcomes:
-            if isinstance(outcome, AddFile):
-                rewritten |= one.files
-                adds.append(outcome)
-            elif isinstance(outcome, (DeltaError, OSError, pa.ArrowException, ValueError, PcaplakeError)):
-                done.problems.append(
-                    f"{table}: {counted(len(one.files), 'file')} such as {next(iter(one.files))} stay as they are: "
-                    f"{describe_library_error(outcome)}"
-                )
-            elif not isinstance(outcome, Stopped):
+        for outcome in outcomes:
+            if isinstance(outcome, tuple):
+                rewritten |= outcome[0].files
+                adds.append(outcome[1])
+            elif isinstance(outcome, BaseException) and not isinstance(outcome, Stopped):
                 raise outcome
         if not adds:
             return
@@ -169,6 +166,31 @@ class Compactor:
         done.added += len(adds)
         done.removed_bytes += sum(file.size for file in rewritten.values())
         done.added_bytes += sum(add.size for add in adds)
+
+
+def _rewrite_readable(rewriter: Rewriter, one: Bin, problems: list[str]) -> tuple[Bin, AddFile] | None:
+    """Rewrite those files of a bin that can be read -> these, and the new file; None: none is rewritten.
+
+    Adds to `problems` what stays as it is, and why. Blocks. Raises Stopped.
+    """
+    table, unreadable = rewriter.table, 0
+    while len(one.files) > bool(unreadable):  # what is left of a bin may be one file, which needs no other
+        try:
+            return one, rewriter.rewrite(one)
+        except Unreadable as error:
+            problems.append(f"{table}: file {error.path} stays as it is: {error}")
+            unreadable += 1
+            one = one.without(error.path)
+            if unreadable < _MOST_UNREADABLE:
+                continue
+            why = "others with it cannot be read"
+        except (DeltaError, OSError, pa.ArrowException, ValueError, PcaplakeError) as error:
+            why = describe_library_error(error)
+        problems.append(
+            f"{table}: {counted(len(one.files), 'file')} such as {next(iter(one.files))} stay as they are: {why}"
+        )
+        return None
+    return None
 
 
 async def plan(store: Store, snapshot: Snapshot, order: str, target: int, now: float) -> list[Bin]:

@@ -19,6 +19,7 @@ from pcaplake.common.plain_text import describe_library_error
 from pcaplake.lake.delta.actions import Json, decode_path, parse_num_records
 from pcaplake.lake.staging.stage_files import StageFiles
 from pcaplake.lake.store.store import Store
+from pcaplake.lake.table_rows import INT96_UNIT
 from pcaplake.parser.arrow_types import convert_batch
 
 from .touched import COLUMNS, Day, summarize
@@ -123,7 +124,10 @@ class TableFiles:
             handler = DeltaStorageHandler(
                 self._store.external_location(self.table), self._store.current_options() or None
             )
-            with pa.PythonFile(handler.open_input_file(file.path)) as opened, pq.ParquetFile(opened) as parquet:
+            with (
+                pa.PythonFile(handler.open_input_file(file.path)) as opened,
+                pq.ParquetFile(opened, coerce_int96_timestamp_unit=INT96_UNIT) as parquet,
+            ):
                 yield from self._read_batches(parquet, file, columns)
         except (OSError, pa.ArrowException) as error:
             raise Retryable(f"{self.table}/{file.path} cannot be read: {describe_library_error(error)}") from error

@@ -75,7 +75,8 @@ def maintain(
     was restored to an older version or cannot be read is skipped, also with exit code 3, because restoring it needs its files.
     So is a table with a Delta feature that pcaplake does not support; the error names the feature.
 
-    Exit codes: 0 done, 2 wrong usage or settings, 3 stopped by an error, or a table was skipped.
+    Exit codes: 0 done, 2 wrong usage or settings, 3 stopped by an error, or a table was skipped, 130 Ctrl-C (what is done
+    stays).
 
     Examples:
 
@@ -169,6 +170,7 @@ class _Run:
             )
         async with self.place.open() as case:
             refuse_other_log_store(known[0], case.log_store)
+            await store.delete_abandoned_uploads()  # of a run that was killed
             left_alone, known_stages = dict[str, str](), False
             try:
                 await find_uncommitted_stages(case)

@@ -14,7 +14,7 @@ from tests.mutants import ALWAYS, DROP, NEVER, Becomes, Mutant
 
 MUTANTS: Final[Mapping[str, Mutant]] = {
     "a file was read in part": Mutant(
-        Rewriter._read_batches, "a compacted file has all rows of the files that it replaces", DROP
+        Rewriter._read_file, "a compacted file has all rows of the files that it replaces", DROP
     ),
     "new files are gone": Mutant(Compactor._commit, "compaction commits only files that exist", NEVER),
     "rows are lost on the way": Mutant(Rewriter.rewrite, "a compacted file has as many rows as were read", NEVER),

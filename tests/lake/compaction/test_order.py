@@ -106,3 +106,28 @@ def test_where_the_rows_of_a_file_begin(lows: dict[str, object] | None, expected
     assert start_key(remember_start("date=x/0-1.parquet", {}, stats), BY) == expected
     assert remember_start("date=x/0-sorted.zstd.parquet", {}, stats) is None
     assert remember_start("date=x/0-1.parquet", {}, "no JSON") is None
+
+
+@pytest.mark.parametrize(
+    ("bound", "period"),
+    [
+        ("1970-01-01T00:20:00Z", 2),
+        ("1970-01-01T00:20:00.000", 2),
+        ("1970-01-01 00:20:00.1", 2),
+        ("+10000-09-21T00:00:00Z", None),
+        ("soon", None),
+        ("", None),
+    ],
+)
+def test_bounds_of_other_writers_are_only_a_hint(bound: str, period: int | None) -> None:
+    stats = json.dumps({"minValues": {"vehicle_id": "v", "ts": bound}})
+    by = ("vehicle_id", PERIOD, "ts")
+    vehicle = (False, "v")
+    assert start_key(remember_start("a.parquet", {}, stats), by) == (
+        (vehicle,) if period is None else (vehicle, (False, period))
+    )
+
+
+@pytest.mark.parametrize("stats", ['{"minValues": []}', '{"minValues": [1]}', "[]", "x", '{"minValues": {"ts": 1}}'])
+def test_statistics_that_say_nothing(stats: str) -> None:
+    assert start_key(remember_start("a.parquet", {}, stats), ("vehicle_id", PERIOD, "ts")) == ()

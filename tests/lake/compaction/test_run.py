@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import json
 import os
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -37,6 +38,8 @@ from pcaplake.parser.schemas import TABLES
 from tests.lake.compaction.compaction_mutants import MUTANTS, OF_PLANS
 from tests.lake.delta.deltas import folder_versions, txn, write_file
 from tests.worker import lakes
+from tests.worker.adapters.faults import Faults
+from tests.worker.adapters.memory_store import MemoryStore
 
 SCHEMA = pa.schema([("n", pa.int64()), ("v", pa.string())])
 Patch = pytest.MonkeyPatch
@@ -122,10 +125,13 @@ async def test_a_blocked_table_is_named_and_stays(tmp_path: Path) -> None:
         await compact(tmp_path)
 
 
+@pytest.mark.parametrize("others", [1, 3])
 @pytest.mark.parametrize("damage", ["gone", "cut", "other rows", "another case"])
-async def test_a_file_that_cannot_be_read_stops_no_other_partition(damage: str, tmp_path: Path) -> None:
-    await create(tmp_path)
-    path = next((tmp_path / "t" / "v=a").iterdir())
+async def test_a_file_that_cannot_be_read_stops_no_other_file(damage: str, others: int, tmp_path: Path) -> None:
+    log = await create(tmp_path)
+    if others > 1:
+        await log.commit("t", [write(tmp_path / "t", "a", number) for number in range(4, 3 + others)], txn=txn(1))
+    path = tmp_path / "t/v=a/0.parquet"
     if damage == "gone":
         path.unlink()
     elif damage == "cut":
@@ -134,8 +140,86 @@ async def test_a_file_that_cannot_be_read_stops_no_other_partition(damage: str, 
         name, values = ("n", [1]) if damage == "other rows" else ("N", [1, 2])
         write_file(tmp_path / "t", f"v=a/{path.stem}", pa.table({name: pa.array(values, pa.int64())}))
     done = await compact(tmp_path)
-    assert (done.removed, done.added, len(done.problems)) == (2, 1, 1)
-    assert done.problems[0].startswith("t: 2 files such as v=a/0.parquet stay as they are: ")
+    assert (done.removed, done.added, len(done.problems)) == ((2, 1, 1) if others == 1 else (5, 2, 1))
+    assert done.problems[0].startswith("t: file v=a/0.parquet stays as it is: ")
+    again = await compact(tmp_path)
+    assert (again.removed, again.added) == (0, 0), "nothing is rewritten with it each time"
+
+
+async def test_of_files_that_cannot_be_read_the_last_ones_are_not_tried(tmp_path: Path) -> None:
+    log = await create(tmp_path)
+    await log.commit("t", [write(tmp_path / "t", "a", number) for number in range(4, 20)], txn=txn(1))
+    for path in (tmp_path / "t/v=a").iterdir():
+        path.unlink()
+    done = await compact(tmp_path)
+    assert (done.removed, done.added, len(done.problems)) == (2, 1, 11)
+    assert re.match(r"t: 8 files such as v=a/.* stay as they are: others", done.problems[-1])
+
+
+async def test_times_of_int96_stay_what_they_are(tmp_path: Path) -> None:
+    """Those of pyarrow's default, nanoseconds, end in 2262."""
+    schema, log = pa.schema([("ts", pa.timestamp("us", tz="UTC"))]), LogStore(Store.open(tmp_path))
+    await log.create("t", schema)
+    times = [253_402_300_799_999_999, -62_135_596_800_000_000, 12_345_678_901_234_567, 0]
+    adds = list[AddFile]()
+    for number, one in enumerate(times):
+        add = write_file(tmp_path / "t", str(number), pa.table({"ts": pa.array([one], schema[0].type)}))
+        path = tmp_path / "t" / add.path
+        pq.write_table(pa.table({"ts": pa.array([one], schema[0].type)}), path, use_deprecated_int96_timestamps=True)
+        adds.append(replace(add, size=path.stat().st_size, stats=json.dumps({"numRecords": 1})))
+    await log.commit("t", adds)
+    assert (await compact(tmp_path)).removed == 4
+    (path,) = map(Path, DeltaTable(tmp_path / "t").file_uris())
+    assert sorted(pq.read_table(path)["ts"].cast(pa.int64()).to_pylist()) == sorted(times)
+
+
+async def test_an_empty_partition_value_is_null(tmp_path: Path) -> None:
+    """As Delta says."""
+    log = await create(tmp_path)
+    rows = pa.table({"n": pa.array([1], pa.int64())})
+    await log.commit("t", [replace(write_file(tmp_path / "t", "x", rows), partition_values={"v": None})], txn=txn(1))
+    empty = replace(write_file(tmp_path / "t", "y", rows), partition_values={"v": ""})  # by another program
+    version = len(folder_versions(tmp_path / "t"))
+    (tmp_path / f"t/_delta_log/{version:020d}.json").write_text(json.dumps({"add": empty.to_json()}) + "\n")
+    done = await compact(tmp_path)
+    assert (done.removed, done.added, done.problems) == (6, 3, [])
+
+
+async def test_a_compaction_of_a_remote_lake_can_be_cancelled() -> None:
+    """Its threads read in the event loop, which must not wait for them."""
+    asked = asyncio.Event()
+
+    class SlowStore(MemoryStore):
+        async def get_range(self, path: str, start: int, length: int) -> bytes:
+            asked.set()
+            await asyncio.sleep(0.2)
+            return await super().get_range(path, start, length)
+
+    store = SlowStore(Faults())
+    log = LogStore(store)
+    await log.create("t", SCHEMA, partition_columns=["v"])
+    rows = pa.BufferOutputStream()
+    pq.write_table(pa.table({"n": pa.array([1, 2], pa.int64())}), rows)
+    data = rows.getvalue().to_pybytes()
+    adds = list[AddFile]()
+    for number in range(4):
+        await store.put(f"t/v=a/{number}.parquet", data)
+        adds.append(
+            AddFile(
+                path=f"v=a/{number}.parquet",
+                size=len(data),
+                partition_values={"v": "a"},
+                modification_time=0,
+                stats='{"numRecords":2}',
+            )
+        )
+    await log.commit("t", adds)
+    running = asyncio.create_task(Compactor(log_store=log, store=store, lake_config=LakeConfig()).compact("t"))
+    async with asyncio.timeout(20):
+        await asked.wait()
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
 
 
 async def test_new_files_that_are_gone_are_not_committed(tmp_path: Path, monkeypatch: Patch) -> None:
@@ -455,7 +539,7 @@ async def test_a_file_with_fewer_rows_than_were_read_is_not_committed(tmp_path: 
 
 FINDS: dict[str, Callable[[Path, Patch], None]] = {
     "a file was read in part": lambda folder, _: asyncio.run(
-        test_a_file_that_cannot_be_read_stops_no_other_partition("other rows", folder)
+        test_a_file_that_cannot_be_read_stops_no_other_file("other rows", 1, folder)
     ),
     "new files are gone": lambda folder, patch: asyncio.run(
         test_new_files_that_are_gone_are_not_committed(folder, patch)
