@@ -49,12 +49,14 @@ class Faulty(DynamoClient):
         if operation == "BatchGetItem" and self.unanswered:
             self.unanswered -= 1
             return await self._half(arguments)
-        answer = await self._real._send_request(operation, arguments)
+        try:
+            answer = await self._real._send_request(operation, arguments)
+        finally:
+            if kind == "dead after":  # also if the answer was that a condition is not met
+                self.dead = True
+                raise Killed(operation)
         if kind == "lost":
             raise OutcomeUnknown(f"injected: the answer to {operation} is lost")
-        if kind == "dead after":
-            self.dead = True
-            raise Killed(operation)
         return answer
 
     async def _half(self, arguments: Any) -> dict[str, Any]:

@@ -114,7 +114,7 @@ def namespace(spark: Any, filled: str, tmp_path: Path) -> dict[str, Any]:
         "spark": spark,
         "LAKE": filled,
         "CHECKPOINT": str(tmp_path / "checkpoint"),
-        "connect": connect,
+        "connect_duckdb": connect,
     }
 
 
@@ -168,6 +168,7 @@ def first_payload() -> str:
 
 # how the first examples print what a loop over the rows finds, the files that they open, and the loop
 LOOPS: tuple[tuple[Callable[[str], Any], int, Callable[[], Any]], ...] = (
+    (eval, 3, lambda: [(name, frames) for name, frames, _ in vehicles_of_a_day()]),
     (cells, 1, ids_of_a_day),
     (cells, 3, captures_of_a_day),
     (int, len(DRIVES), lambda: len(list(rows()))),
@@ -179,7 +180,7 @@ LOOPS: tuple[tuple[Callable[[str], Any], int, Callable[[], Any]], ...] = (
 
 
 def test_every_example_is_run() -> None:
-    assert len(EXAMPLES) == TEXT.count("```python") == 13
+    assert len(EXAMPLES) == TEXT.count("```python") == 14
     assert sum(NETWORK in code for code, _ in EXAMPLES) == 1
 
 
@@ -187,13 +188,14 @@ def test_they_print_what_stands_there(namespace: dict[str, Any]) -> None:
     for number, (code, printed) in enumerate(EXAMPLES):
         out = io.StringIO()
         with opened(Path(namespace["LAKE"]) / "can_frames") as files, contextlib.redirect_stdout(out):
-            exec(compile(code.replace(NETWORK, "db = connect()\n"), str(PAGE), "exec"), namespace)
+            exec(compile(code.replace(NETWORK, "db = connect_duckdb()\n"), str(PAGE), "exec"), namespace)
         assert out.getvalue() == printed, code
         if number < len(LOOPS):
             parse, count, loop = LOOPS[number]
             assert parse(printed) == loop(), code
             assert len(files) == count, code
     namespace["db"].close()
+    namespace["lake"].close()
 
 
 def test_readers_open_as_many_files_as_the_page_says(spark: Any, filled: str) -> None:

@@ -61,11 +61,11 @@ def query(
 
     Examples:
 
-      pcaplake query --lake lake/ "SELECT bus, count(*) FROM can_frames GROUP BY bus"
+      pcaplake query --lake lake/ "FROM captures"
 
-      pcaplake query --lake lake/ "FROM faults WHERE date = '2026-09-22'" --csv > faults.csv
+      pcaplake query --lake lake/ "FROM faults LIMIT 9" --csv > faults.csv
 
-      pcaplake query --lake s3://bucket/drives "FROM can_frames WHERE can_id = 291" --parquet frames.parquet
+      pcaplake query --lake s3://bucket/drives "FROM pdus" --parquet pdus.parquet
     """
     if sum((csv, json, parquet is not None)) > 1:
         raise WrongUsage("--csv, --json and --parquet: choose one of them")

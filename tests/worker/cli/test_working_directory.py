@@ -47,6 +47,7 @@ def test_no_command_executes_them(drive: Drive, planted: Path, tmp_path: Path) -
         "profile": ["init", capture],
         "signals": ["--lake", str(lake), "--databases", str(databases)],
         "tables": ["--lake", str(lake)],
+        "query": ["FROM captures", "--lake", str(lake)],
         "delete": ["--older-contents", "--yes", "--lake", str(lake)],
         "maintain": ["--lake", str(lake)],
         "doctor": ["--lake", str(lake)],
@@ -73,6 +74,7 @@ def test_no_command_executes_them(drive: Drive, planted: Path, tmp_path: Path) -
         "inspect",
         "signals",
         "tables",
+        "query",
         "delete",
         "maintain",
     }, codes
