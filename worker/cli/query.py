@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from pcaplake.common.errors import WrongUsage
+from pcaplake.common.errors import Fatal, WrongUsage
 from pcaplake.common.output_streams import write_line
 from pcaplake.worker import console as screen
 
@@ -116,7 +116,10 @@ def _print_text(database: LakeDatabase, statement: str, text_format: TextFormat)
 def _write_file(database: LakeDatabase, statement: str, target: Path) -> None:
     from pcaplake.worker.query.results import write_parquet
 
-    _run(database, statement, lambda result: write_parquet(result, target))
+    try:
+        _run(database, statement, lambda result: write_parquet(result, target))
+    except OSError as error:
+        raise Fatal(f"--parquet {target}: it cannot be written: {error.strerror or error}") from error
 
 
 def _run(database: LakeDatabase, statement: str, use: Callable[[duckdb.DuckDBPyRelation], T]) -> T | None:

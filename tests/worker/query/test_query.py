@@ -250,6 +250,7 @@ def test_the_command(lake: Path, tmp_path: Path) -> None:
         (["SELECT 1", "--csv", "--json"], 2, "choose one of them"),
         (["SELECT 1", "--parquet", "no/where/x.parquet"], 2, "its folder does not exist"),
         (["FROM read_csv('nowhere.csv')"], 3, "nowhere.csv"),
+        (["SELECT 1", "--parquet", "tests"], 3, "--parquet tests: it cannot be written: Is a directory"),
     ],
 )
 def test_errors_are_one_line(
